@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, run_command, table_of
+from lib.command import Parser, ScriptError, printable, run_command, text_table
 from lib.comparison import comparison
 from lib.runs import find_runs
 
@@ -37,9 +37,9 @@ def print_table(columns, indent=""):
     """Prints columns of cells, titles first. On a terminal, columns that do not fit into the width follow below, after
     the first column again."""
     width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
-    while fitting > 2 and max(map(len, table_of(columns[:fitting]))) + len(indent) > width:
+    while fitting > 2 and max(map(len, text_table(columns[:fitting]))) + len(indent) > width:
         fitting -= 1
-    print(*(indent + line for line in table_of(columns[:fitting])), "", sep="\n")
+    print(*(indent + line for line in text_table(columns[:fitting])), "", sep="\n")
     if columns[fitting:]:
         print_table([columns[0], *columns[fitting:]], indent)
 
@@ -81,7 +81,7 @@ def print_pairs(pairs, compared_key):
         print(f"final val minus that of {partner}, seed by seed, mean ± standard error:")
         rows = [("  " + pair["group"], pair["difference"], pair["text"])
                 for pair in pairs if pair["partner"] == partner]
-        print(*table_of([list(column) for column in zip(*rows)]), "", sep="\n")
+        print(*text_table([list(column) for column in zip(*rows)]), "", sep="\n")
 
 
 def print_settings(pairs, compared_key):

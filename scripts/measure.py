@@ -36,8 +36,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.runs import ask, main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
-from lib.command import Parser, ScriptError, printable, table_of
-from lib.embedding_and_head import parts_of
+from lib.command import Parser, ScriptError, printable, text_table
+from lib.embedding_and_head import split_text
 from lib.forward import Transformer, cross_entropy, normed, statistics
 from lib.keys import NORMS, completed
 
@@ -206,7 +206,7 @@ def validation_windows(model):
     """(tokens, targets), each (windows, T): whole windows of the validation text, evenly spaced, as the program
     evaluates. ScriptError: no such text, or one with other characters."""
     T = model.config["model"]["context"]
-    text = parts_of(model.config["data"])[1]
+    text = split_text(model.config["data"])[1]
     numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary or "[]"))}
     unknown = sorted(set(text) - set(numbers))
     if unknown or len(text) <= T:
@@ -309,7 +309,7 @@ def print_frozen(model, result):
     lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))]
              for name, row in result["norms"].items()]
     titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
-    print(*table_of(list(zip(titles, *lines, ["all", "", "", f"{result['all']:.4g}"]))), sep="\n")
+    print(*text_table(list(zip(titles, *lines, ["all", "", "", f"{result['all']:.4g}"]))), sep="\n")
 
 
 def print_measures(model, result):
@@ -323,7 +323,7 @@ def print_measures(model, result):
         return "" if value is None else str(value)
 
     cells = [[cell(value) for value in row.values()] for row in rows]
-    print(*table_of(list(zip(rows[-1], *cells))), sep="\n")
+    print(*text_table(list(zip(rows[-1], *cells))), sep="\n")
     if result.get("sharpness"):
         limit = 2 / result["sharpness"]
         print(f"sharpness {result['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")

@@ -29,10 +29,10 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, table_of
+from lib.command import Parser, ScriptError, printable, text_table
 from lib.embedding_and_head import text_of_config
 from lib.keys import completed
-from lib.mean_field import TOLERANCE, allowed, predict, resolved, sites_of, tokens_of
+from lib.mean_field import TOLERANCE, allowed, predict, resolved, logged_sites, tokens_of
 from lib.runs import find_runs, main, np
 from lib.sites import SITES
 
@@ -42,7 +42,8 @@ from lib import safetensors_io  # after runs, which finds a python3 that has num
 
 NAMES = (*SITES, "final", "logits")
 KINDS = ("act", "act_grad")
-# squares  mean squares of values and gradients, an array (seeds, sites, 2) in the order of sites_of; NaN: not measured
+# squares  mean squares of values and gradients, an array (seeds, sites, 2) in the order of logged_sites; NaN where
+#          nothing is measured
 # tokens   the number of tokens over which the loss is a mean
 # faults   a line for each name or shape that only the config or only the measurement has
 Measured = namedtuple("Measured", "squares tokens faults")
@@ -51,7 +52,7 @@ Measured = namedtuple("Measured", "squares tokens faults")
 def measured_runs(path, config):
     """The Measured of the first step of a run, or of the seeds of a probe. ScriptError: runs that differ in more than
     the seed, or a step with dropout."""
-    runs, sites = find_runs([path], "layers.csv"), sites_of(config["model"]["n_layer"])
+    runs, sites = find_runs([path], "layers.csv"), logged_sites(config["model"]["n_layer"])
     model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
     if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
         raise ScriptError(f"{printable(path)}: its runs differ in more than the seed; name one of them")
@@ -79,7 +80,7 @@ def measured_file(path, config, vocabulary):
         tensors, _ = safetensors_io.read(path)
     except ValueError as error:
         raise ScriptError(str(error).removeprefix("[safetensors] "), 1) from None
-    model, sites = config["model"], sites_of(config["model"]["n_layer"])
+    model, sites = config["model"], logged_sites(config["model"]["n_layer"])
     given = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] in KINDS}
     batch = next((len(tensor) for tensor in given.values() if tensor.ndim == 3 and tensor.size), 0)
     if not batch:
@@ -129,7 +130,7 @@ def print_against(path, config, tolerance):
             layers = range(model["n_layer"] + 2)
             columns = [[name, *(cells.get((layer, name), "") for layer in layers)] for name in names]
             columns.insert(0, ["layer", *map(str, layers)])
-            print(f"{kind}s, measured over predicted\n", *table_of(columns), "", sep="\n")
+            print(f"{kind}s, measured over predicted\n", *text_table(columns), "", sep="\n")
     # Values in the order of the forward pass, then gradients in that of the backward pass.
     off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
     for i, j in off[:1]:
@@ -157,7 +158,7 @@ def print_prediction(prediction, name):
                      *(f"{values[key]:.2f}" if layer else "" for key in ("entropy", "max_score")),
                      *(f"{values[key]:.3f}" for key in ("token_cosine", "input_cosine"))])
     print(f"{printable(name)}: means over seeds, before any training\n")
-    print(*table_of(list(zip(*rows))), sep="\n")
+    print(*text_table(list(zip(*rows))), sep="\n")
     moved = math.sqrt(prediction.amplification)
     print("\nstream, attn_out, ffn_out: rms; gradient: rms of the stream's; entropy (nats) and largest score of "
           "attention;\ntokens: cosine of two tokens; input: of x_0 and x_l\n\n"

@@ -131,8 +131,8 @@ def pictures(groups):
          "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
          "vectors of the stream have become equal.", plot_heads.heads, plot_heads.plot))
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for. To see why a "
-                   "placement does not learn, look at its loss, then at the cosine between tokens, then at the gradient "
-                   "by layer.",
+                   "placement does not learn, look at its loss, then at the cosine between tokens, then at the "
+                   "gradient by layer.",
                    *(drawn(title, caption, groups, read, plot) for title, caption, read, plot in rows))
 
 

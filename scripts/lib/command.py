@@ -71,7 +71,7 @@ def _escaped(character):
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def table_of(columns):
+def text_table(columns):
     """The lines of a table. Columns are lists of cells, the title first, and are separated by two blanks; in all but
     the first, numbers are aligned to the right."""
     def is_number(cell):

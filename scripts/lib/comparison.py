@@ -4,7 +4,7 @@ import collections
 import statistics
 
 from lib.command import printable
-from lib.differences import choices
+from lib.differences import chosen_keys
 from lib.groups import base_of, group_by_config
 from lib.labels import value_text
 from lib.pairs import (best_rates, metric_text, pair_of, partners_of, repeats_of, standard_deviation, standard_error)
@@ -57,7 +57,7 @@ def entry_of(group, base, columns=METRICS):
             metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
             if is_bound:
                 metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
-    return {"group": group, "label": group.label, "keys": group.varied, "choices": choices(base, group),
+    return {"group": group, "label": group.label, "keys": group.varied, "choices": chosen_keys(base, group),
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
             "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),

@@ -41,7 +41,7 @@ def named_choices(a, b):
             if entry != CASE and b.names.get(entry, name) != name}
 
 
-def choices(a, b):
+def chosen_keys(a, b):
     """The grid entries with other names and the other keys in which two groups differ by choice."""
     named = named_choices(a, b)
     keys = set().union(*named.values())

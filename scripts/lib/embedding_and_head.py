@@ -38,18 +38,21 @@ def text_of(characters, size, context):
     return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
 
 
-def parts_of(data):
-    """(training part, validation part) of the text of a resolved config's section `data`."""
-    paths = data["path"] if isinstance(data["path"], list) else [data["path"]]
-    text, held_out = ("".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in part)
-                      for part in (paths, filter(None, [data.get("val_path")])))
-    train = len(text) if held_out else math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 1e-9)
-    return text[:train], held_out or text[train:]
+def split_text(data):
+    """(training text, validation text) of a resolved config's section `data`."""
+    def read(paths):
+        return "".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in paths)
+
+    text = read(data["path"] if isinstance(data["path"], list) else [data["path"]])
+    if data.get("val_path"):
+        return text, read([data["val_path"]])
+    train = math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 1e-9)
+    return text[:train], text[train:]
 
 
 @functools.lru_cache(maxsize=8)
 def _text_of(data, context):
-    train, held_out = parts_of(json.loads(data))
+    train, held_out = split_text(json.loads(data))
     counted = train[:MOST_CHARACTERS].encode("utf-32-le")
     return text_of(np.frombuffer(counted, np.uint32), len(set(train + held_out)), context)
 

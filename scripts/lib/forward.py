@@ -56,8 +56,8 @@ class Transformer:
         self.weights = {name: array.astype(float, copy=False) for name, array in weights.items()}
         self.norm = norm or (lambda name, x: normed(self.model, self.weights, name, x))
         pairs = placements(self.model)
-        self.sublayers = [(block, part, PLACEMENTS[place]) for block, pair in enumerate(pairs)
-                          for part, place in zip(("attn", "ffn"), pair)]
+        self.sublayers = [(block, name, PLACEMENTS[placement]) for block, pair in enumerate(pairs)
+                          for name, placement in zip(("attn", "ffn"), pair)]
 
     def embedded(self, tokens):
         """x_0 (B, T, C) of tokens (B, T)."""
@@ -68,13 +68,13 @@ class Transformer:
             x = x + np.stack(waves(tokens.shape[1], x.shape[2]), axis=-1).reshape(x.shape[1:])
         return self.norm("embed_norm", x) if self.model["embed_norm"] or self.sublayers[0][2]["embed_norm"] else x
 
-    def after(self, x, block, part, row):
-        """The stream after the sublayer `part` of a block, counted from 0, that reads the stream x. `row`: its
-        placement."""
-        model, prefix = self.model, f"blocks.{block}.{part}"
+    def after(self, x, block, name, row):
+        """The stream after a sublayer, "attn" or "ffn", that reads the stream x. `block`: counted from 0; `row`: that of
+        the sublayer's placement."""
+        model, prefix = self.model, f"blocks.{block}.{name}"
         names = iter((f"{prefix}_norm", f"{prefix}_post_norm"))  # of the norms that the placement has, in their order
         read = self.norm(next(names), x) if row["norm_in"] else x
-        F = self.attention if part == "attn" else self.feed_forward
+        F = self.attention if name == "attn" else self.feed_forward
         y = F(read * power(row["input_scale"], block + 1), prefix, model["inner_norm"] or row["inner_norm"])
         y = self.norm(next(names), y) if row["norm_branch"] else y
         y = y * self.weights.get(f"{prefix}_scale", branch_scale(model)) * min(self.progress / (block + 1), 1)
@@ -82,13 +82,14 @@ class Transformer:
         return self.norm(next(names), y) if row["norm_out"] else y
 
     def linear(self, x, name):
+        """x (B, T, in) times the matrix (out, in) of this name, plus its bias if it has one."""
         return x @ self.weights[f"{name}.weight"].T + self.weights.get(f"{name}.bias", 0)
 
     def attention(self, x, prefix, inner):
         """Causal attention of x (B, T, C), without the scale of the branch."""
         B, T, C = x.shape
-        parts = self.linear(x, f"{prefix}.qkv").reshape(B, T, 3, self.model["n_head"], -1)
-        q, k, v = (self.of_heads(parts[:, :, i].swapaxes(1, 2), f"{prefix}.{name}") for i, name in enumerate("qkv"))
+        qkv = self.linear(x, f"{prefix}.qkv").reshape(B, T, 3, self.model["n_head"], -1)
+        q, k, v = (self.of_heads(qkv[:, :, i].swapaxes(1, 2), f"{prefix}.{name}") for i, name in enumerate("qkv"))
         scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
         scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
@@ -96,7 +97,8 @@ class Transformer:
         return self.linear(self.norm(f"{prefix}.inner_norm", y) if inner else y, f"{prefix}.out")
 
     def of_heads(self, x, name):
-        """Queries, keys or values (B, H, T, D) with their norm and, but for values, their rotation."""
+        """Queries, keys or values (B, H, T, D) after their norm, if they have one, and rope's rotation of queries and
+        keys."""
         if (gain := self.weights.get(f"{name}_norm.weight")) is not None:
             x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.model["norm_eps"]) * gain
         if self.model["position"] != "rope" or name.endswith("v"):

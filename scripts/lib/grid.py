@@ -188,8 +188,9 @@ def _require_set_once(keys, settings):
 
 
 def _expanded(spec, base, lists, seeds):
-    """The Sweep of a sweep file: every point of the grid, then every case, each crossed with the values of --set (`lists`:
-    {key: values}; a single value is common to all runs) and with the seeds. A grid of model.n_layer 6 and 12, a case "warm" and --seeds 2 are the runs
+    """The Sweep of a sweep file: every point of the grid, then every case, each crossed with the values of --set
+    (`lists`: {key: values}; a single value is common to all runs) and with the seeds. A grid of model.n_layer 6 and 12,
+    a case "warm" and --seeds 2 are the runs
 
         n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
 

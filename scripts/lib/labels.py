@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from lib.command import printable
-from lib.differences import choices
+from lib.differences import chosen_keys
 from lib.grid import CASE
 from lib.keys import fields
 from lib.runs import NORM, PLACEMENT
@@ -49,7 +49,7 @@ def keys_that_vary(groups):
     """The keys and grid entries in which a group differs by choice from the next one, in the order of labels: keys with
     word values, grid entries, keys with numbers, and last the keys that the entries' names stand for. Placement and
     norm if groups do not differ."""
-    chosen = {key for group, other in zip(groups, groups[1:]) for key in choices(group, other)} or {PLACEMENT, NORM}
+    chosen = {key for group, other in zip(groups, groups[1:]) for key in chosen_keys(group, other)} or {PLACEMENT, NORM}
     entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
     words, numbers, last = [], [], []

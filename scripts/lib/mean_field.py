@@ -66,8 +66,8 @@ def normed(model, present, x):
 
 
 def branch_factor(model, factor, width, variance):
-    """R of a norm of a branch to order 1/n, from R to leading order (`factor`), n being the number of features of a group
-    of the norm. Two corrections are made:
+    """R of a norm of a branch to order 1/n, from R to leading order (`factor`), n being the number of features of a
+    group of the norm. Two corrections are made:
 
     - R is E 1/V and not 1 / E V, V being the mean square over the group. For Gaussian features E(1/V) * E V =
       1 + Var V / (E V)^2 = 1 + 2/n + variance, where `variance` is the relative variance of the mean square that the
@@ -259,7 +259,7 @@ def allowed(model, seeds, tolerance=TOLERANCE):
 Prediction = namedtuple("Prediction", "sites layers loss amplification")
 
 
-def sites_of(n_layer):
+def logged_sites(n_layer):
     """[(layer, site)] of the rows of a step in layers.csv."""
     return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in (*SITES[1:], "stream")),
             (n_layer + 1, "final"), (n_layer + 1, "logits")]
@@ -319,7 +319,7 @@ def predict(config, text=None, tokens=None, narrow=False):
     for back in reversed(backward):
         gradient = back(gradient)
     sites = {site: (_root(site, collected.squares[site]), _root(site, collected.gradient_squares[site]))
-             for site in sites_of(model["n_layer"])}
+             for site in logged_sites(model["n_layer"])}
     return Prediction(sites, collected.layers, loss, noise)
 
 

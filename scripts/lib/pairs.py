@@ -4,7 +4,7 @@ them."""
 import math
 import statistics
 
-from lib.differences import STEPS, choices, difference, same_tokens
+from lib.differences import STEPS, chosen_keys, difference, same_tokens
 from lib.groups import SEED
 from lib.labels import value_text
 
@@ -51,13 +51,13 @@ def partners_of(groups, base, compared_key):
     at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
     grid, others = {}, {}
     for group in groups_once:
-        same_setting = (other for other in at_base if choices(other, group) == [compared_key])
+        same_setting = (other for other in at_base if chosen_keys(other, group) == [compared_key])
         if group not in at_base and (partner := next(same_setting, None)):
             grid[group] = partner
     paired = {base, *grid, *grid.values()}
     for index, group in enumerate(groups_once):
         if group not in paired:
-            neighbours = (other for other in groups_once[:index] if len(choices(other, group)) == 1)
+            neighbours = (other for other in groups_once[:index] if len(chosen_keys(other, group)) == 1)
             others[group] = next(neighbours, base)
     partners = {**repeats, **grid, **others}
     return {group: partners[group] for group in groups if group in partners}
@@ -94,7 +94,7 @@ def pair_of(group, partner, compared_key):
             "difference": ("+" if mean > 0 else "") + with_error(mean, error),
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {verdict}",
             "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
-            "setting": setting_text(partner, compared_key) if choices(partner, group) == [compared_key] else None,
+            "setting": setting_text(partner, compared_key) if chosen_keys(partner, group) == [compared_key] else None,
             "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
 
 
@@ -113,7 +113,7 @@ def best_rates(groups):
 
     pairs, finished = [], [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1]
     for best in finished:
-        others = [group for group in groups if choices(best, group) == [RATE]]
+        others = [group for group in groups if chosen_keys(best, group) == [RATE]]
         rivals = sorted((group for group in others if group in finished), key=loss)
         if rivals and loss(best) < loss(rivals[0]) and (pair := pair_of(rivals[0], best, RATE)):
             rates = [rivals[0].value(RATE), best.value(RATE)]

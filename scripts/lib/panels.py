@@ -42,7 +42,8 @@ def whole_x(axes, last, share=1.0, whole=True):
     are whole numbers only."""
     most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / scaled(0.42))))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: f"{v:.0f}" if whole and last < 1e6 else number(v)))
+    form = "{:.0f}".format if whole and last < 1e6 else tick_text
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: form(value)))
     axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
 
 
@@ -108,7 +109,7 @@ def apart(heights, least):
     return [centre + least * (i - (count - 1) / 2) for centre, count in blocks for i in range(count)]
 
 
-def number(value, plain=PLAIN):
+def tick_text(value, plain=PLAIN):
     """A tick's text: plain within a range, else a power of ten in Unicode, so that an SVG shows it in any font."""
     if value == 0 or plain[0] <= abs(value) < plain[1]:
         return f"{value:g}"
@@ -121,7 +122,7 @@ def number(value, plain=PLAIN):
 def log_formatter(low, high):
     """A formatter for the ticks of a logarithmic axis from low to high: all plain, or all powers of ten."""
     plain = PLAIN if low > PLAIN[0] and high < PLAIN[1] else (math.inf, math.inf)
-    return ticker.FuncFormatter(lambda value, _: number(value, plain))
+    return ticker.FuncFormatter(lambda value, _: tick_text(value, plain))
 
 
 def scale_y(axes, values, log=None):
@@ -145,7 +146,7 @@ def scale_y(axes, values, log=None):
             axes.yaxis.set_minor_locator(ticker.NullLocator())
         else:
             axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))
         return
     low = positive.min()
     axes.set_yscale("log", nonpositive="clip")

@@ -1,4 +1,4 @@
-"""The parts of an experiment of configs/papers, and the claims that it makes.
+"""What an experiment of configs/papers consists of, and the claims that it makes.
 
 An experiment is a module of scripts/papers. Its config in configs/papers and its marks on the page there have the same
 name. A module has
@@ -72,11 +72,11 @@ def names_of_experiments():
     configs = [path.stem for path in CONFIGS.glob("*.json")]
     modules = [path.stem for path in MODULES.glob("*.py") if path.stem != "__init__"]
     for name in sorted({*marked, *configs, *modules}):
-        lines = f"in {PAGE.relative_to(ROOT)} the lines <!-- results:{name} --> and <!-- /results:{name} -->"
-        for part, names in ((config_of(name).relative_to(ROOT), configs), (f"scripts/papers/{name}.py", modules),
-                            (lines, marked)):
+        marks = f"in {PAGE.relative_to(ROOT)} the lines <!-- results:{name} --> and <!-- /results:{name} -->"
+        for piece, names in ((config_of(name).relative_to(ROOT), configs), (f"scripts/papers/{name}.py", modules),
+                             (marks, marked)):
             if names.count(name) != 1:
-                raise ScriptError(f"experiment {name}: got {names.count(name)} times {part}; expected them once", 1)
+                raise ScriptError(f"experiment {name}: got {names.count(name)} times {piece}; expected them once", 1)
     return marked
 
 

@@ -43,19 +43,19 @@ def plot(groups, step=None):
     left_out = [f"{group.label}: no branch joins a stream." for group in groups if group not in joined]
     groups = joined
     branches = {group: [Branches(run) for run in group.runs] for group in groups}
-    every, parts = sum(branches.values(), []), facets(groups)
-    over_time = max(b.steps.size for b in every) > 1 and len(parts) == 1
+    every, faceted = sum(branches.values(), []), facets(groups)
+    over_time = max(b.steps.size for b in every) > 1 and len(faceted) == 1
     deepest, when = max(b.ffn.shape[1] - 1 for b in every), when_shown(every, step)
-    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, TITLE,
-                              shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
+    figure, axes = new_figure(len(faceted) + over_time, 2, 3.45, TITLE,
+                              shared_settings(groups) + (f" · {when}" if len(faceted) > 1 else ""),
                               group_handles(groups, deepest), notes=notes(every) + left_out, names=end_names(groups))
     drawn = []
-    for row, (facet, members) in enumerate(parts):
+    for row, (facet, members) in enumerate(faceted):
         for panel, name in zip(axes[2 * row:], PANEL_TITLES):
             set_panel_title(panel, f"{PANEL_TITLES[name]} by depth, {facet or when}")
             series = [branches[group] for group in members]
             drawn += depth_panel(panel, members, series, attrgetter(name), step, first=1)
-    for panel in axes[:2 * len(parts)]:  # one scale for all, as below
+    for panel in axes[:2 * len(faceted)]:  # one scale for all, as below
         scale_y(panel, drawn)
     if over_time:
         picks = [attrgetter(name) for name in PANEL_TITLES]

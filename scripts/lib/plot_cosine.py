@@ -18,11 +18,11 @@ def plot(groups, step=None):
     are logged) and each of `facets`; if more than one step was logged and there is one facet, a further panel of the
     first and the last block during training."""
     series = {group: [TokenCosine(run) for run in group.runs] for group in groups}
-    every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
+    every, faceted, names = sum(series.values(), []), facets(groups), end_names(groups)
     has_time = max(cosine.steps.size for cosine in every) > 1
     steps = step or ([FIRST, None] if has_time else [None])
-    panels_by_depth = [(facet, members, at) for facet, members in parts for at in steps]
-    over_time = has_time and len(parts) == 1
+    panels_by_depth = [(facet, members, at) for facet, members in faceted for at in steps]
+    over_time = has_time and len(faceted) == 1
     count = len(panels_by_depth) + over_time
     deepest = max(cosine.cosine.shape[1] for cosine in every) - 1
     figure, axes = new_figure(math.ceil(count / 2), min(2, count), 3.45, "Cosine between the tokens of a sequence",

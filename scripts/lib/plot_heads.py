@@ -46,20 +46,20 @@ def plot(groups, step=None):
     """The figure: each of MEASURES against depth, at `step` (None: the last), for each of `facets`; right of it, if
     more than one step was logged and there is one facet, that of the last block against the step."""
     series = {group: sum(map(heads, group.runs), []) for group in groups}
-    every, parts, names = sum(series.values(), []), facets(groups), end_names(groups)
-    over_time = max(head.steps.size for head in every) > 1 and len(parts) == 1
-    when, count = when_shown(every, step), len(MEASURES) * (len(parts) + over_time)
-    columns = 2 if len(parts) % 3 else 3  # so that the panels of a measure begin a row
+    every, faceted, names = sum(series.values(), []), facets(groups), end_names(groups)
+    over_time = max(head.steps.size for head in every) > 1 and len(faceted) == 1
+    when, count = when_shown(every, step), len(MEASURES) * (len(faceted) + over_time)
+    columns = 2 if len(faceted) % 3 else 3  # so that the panels of a measure begin a row
     deepest = max(head.entropy.shape[1] for head in every) - 1
     figure, axes = new_figure(math.ceil(count / columns), columns, 3.45, "What the attention heads do",
-                              shared_settings(groups) + (f" · {when}" if len(parts) > 1 else ""),
+                              shared_settings(groups) + (f" · {when}" if len(faceted) > 1 else ""),
                               group_handles(groups, deepest), names=names, notes=[NOTE], panels=count)
     panels = iter(axes)
     contexts = {group.runs[0].value("model.context") for group in groups}
     context = contexts.pop() if len(contexts) == 1 else None
     for measure, (name, unit, log) in MEASURES.items():
         pick, drawn = attrgetter(measure), []  # drawn: (panel, the rows drawn in it)
-        for title, members in parts:
+        for title, members in faceted:
             panel = next(panels)
             set_panel_title(panel, f"{name} by depth, {title or when}")
             rows = depth_panel(panel, members, [series[group] for group in members], pick, step, first=1)

@@ -23,8 +23,8 @@ MOST = 12  # runs in a figure
 GEOMETRIC = "geometric mean of"  # seeds
 MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
 MAP_GAP = 0.98  # inches between two maps
-KEY_ROOM = 0.75  # inches of a colour scale and its title above the maps
-SECOND_KEY_ROOM = 1.1  # inches between the maps of the two quantities, if these are below one another
+SCALE_ROOM = 0.75  # inches of a colour scale and its title above the maps
+SECOND_SCALE_ROOM = 1.1  # inches between the maps of the two quantities, if these are below one another
 
 
 class HeatMap:
@@ -94,19 +94,19 @@ def plot(groups, site="stream"):
     narrow = matplotlib.rcParams["figure.figsize"][0] < NARROW  # all maps of one quantity, then all of the other
     figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
                               f"The {subject} at every layer and step", shared_settings(groups, GEOMETRIC),
-                              mark_handles(maps), room=KEY_ROOM + (SECOND_KEY_ROOM if narrow else 0))
+                              mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))
     figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
     for panel in axes[:len(maps)] if narrow else []:
         box = panel.get_position()
-        bottom = box.y0 + scaled(SECOND_KEY_ROOM) / figure.get_figheight()
+        bottom = box.y0 + scaled(SECOND_SCALE_ROOM) / figure.get_figheight()
         panel.set_position([box.x0, bottom, box.width, box.height])
     for half, (name, title, unit, colors) in enumerate(QUANTITIES):
         panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
-            key_title = title if for_paper() else f"{title} of the {subject}"
-            draw_key(figure, panels[0], norm, colors, f"{key_title} ({unit})")
+            scale_title = title if for_paper() else f"{title} of the {subject}"
+            draw_color_scale(figure, panels[0], norm, colors, f"{scale_title} ({unit})")
         for panel, heat_map in zip(panels, maps):
             draw_map(panel, heat_map, name, norm if scale else None, colors)
             if half == 0 or narrow:
@@ -152,11 +152,11 @@ def draw_map(axes, heat_map, name, norm, colors):
         axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)
 
 
-def draw_key(figure, first, norm, colors, label):
+def draw_color_scale(figure, first, norm, colors, label):
     """A colour scale above the `first` panel of its maps."""
     box, inch = first.get_position(), scaled(1) / figure.get_figheight()
-    key_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
-    bar = figure.colorbar(ScalarMappable(norm, colors), cax=key_axes, orientation="horizontal")
+    scale_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
+    bar = figure.colorbar(ScalarMappable(norm, colors), cax=scale_axes, orientation="horizontal")
     bar.outline.set_visible(False)
     decades = math.log10(norm.vmax / norm.vmin)
     bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))

@@ -27,13 +27,13 @@ def plot(groups, step=None, theory=False):
     step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, beside
     dashed lines: the values that theory predicts for fresh weights."""
     streams = {group: [Site(run) for run in group.runs] for group in groups}
-    every, parts, names = sum(streams.values(), []), facets(groups), end_names(groups)
+    every, faceted, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:
         step = FIRST
-    over_time = not theory and max(s.steps.size for s in every) > 1 and len(parts) == 1
+    over_time = not theory and max(s.steps.size for s in every) > 1 and len(faceted) == 1
     deepest = max(s.rms.shape[1] for s in every) - 1
     subtitle, handles = shared_settings(groups), group_handles(groups, deepest)
-    if len(parts) > 1:  # then the titles of panels name the facet instead
+    if len(faceted) > 1:  # then the titles of panels name the facet instead
         subtitle += " · " + when_shown(every, step)
     if theory:
         for group, why in predictions(groups)[1].items():
@@ -43,10 +43,10 @@ def plot(groups, step=None, theory=False):
         handles.append(Line2D([], [], color="#555555", linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
         if any(len(group.runs) == 1 for group in groups):
             handles.append(Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED))
-    figure, axes = new_figure(len(parts) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
+    figure, axes = new_figure(len(faceted) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
                               subtitle, handles, names=names)
     values = {quantity: [] for quantity in QUANTITIES}  # all that is drawn by depth
-    for row, (facet, members) in enumerate(parts):
+    for row, (facet, members) in enumerate(faceted):
         series = [streams[group] for group in members]
         for panel, (quantity, (name, unit, _)) in zip(axes[2 * row:], QUANTITIES.items()):
             set_panel_title(panel, f"{name} by depth, {facet or when_shown(every, step)}")
@@ -55,7 +55,7 @@ def plot(groups, step=None, theory=False):
             if theory:
                 drawn += theory_lines(panel, members, quantity)
             values[quantity] += drawn
-    for panel, quantity in zip(axes[:2 * len(parts)], [*QUANTITIES] * len(parts)):  # one scale for all facets
+    for panel, quantity in zip(axes[:2 * len(faceted)], [*QUANTITIES] * len(faceted)):  # one scale for all facets
         scale_y(panel, values[quantity], QUANTITIES[quantity][2])
     if over_time:
         in_time(axes[2:], groups, list(streams.values()))

@@ -8,7 +8,7 @@ from lib.command import ScriptError
 from lib.figures import (MUTED, NAME_LETTER, drawing, end_names, facets, for_paper, group_handles, literal, new_figure,
                          scaled, text_size)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, number, on_steps, set_panel_title, ticker,
+from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, on_steps, set_panel_title, tick_text, ticker,
                         whole_x, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
@@ -142,15 +142,15 @@ def plot(groups, x="step"):
     low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
     last = max(table[:, X].max() for table in tables.values())
     validated = any(np.isfinite(table[:, VALIDATION]).any() for table in tables.values())
-    parts = facets(groups)
-    names = end_names(groups) if len(parts) == 1 and not for_paper() else []
-    columns = min(2, len(parts))
+    faceted = facets(groups)
+    names = end_names(groups) if len(faceted) == 1 and not for_paper() else []
+    columns = min(2, len(faceted))
     marks = marks_of(validated, any(run.diverged for run in runs))
     title = "Training and validation loss" if validated else "Training loss"
     handles = group_handles(groups) + (marks if for_paper() else [])
-    figure, panels = new_figure(math.ceil(len(parts) / columns), columns, 5.0 if len(parts) == 1 else 3.45, title,
-                                shared_settings(groups), handles, panel_titles=len(parts) > 1, names=["bits"])
-    for axes, (facet, members) in zip(panels, parts):
+    figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
+                                shared_settings(groups), handles, panel_titles=len(faceted) > 1, names=["bits"])
+    for axes, (facet, members) in zip(panels, faceted):
         axes.set_ylim(low, high)
         if log:
             axes.set_yscale("log")
@@ -160,7 +160,7 @@ def plot(groups, x="step"):
         if not any(np.isfinite(curve).any() for curve in curves):
             nothing_finite(axes)
         label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x, last, names)
-    for empty in panels[len(parts):]:
+    for empty in panels[len(faceted):]:
         empty.remove()
     if not for_paper():
         position = 0.97, 1 - 0.22 / figure.get_figheight()
@@ -186,7 +186,7 @@ def label_axes(axes, levels, x, last, names):
     write_unit(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
     bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
     for axis in (axes.yaxis, bits.yaxis):
-        axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: number(v, (1e-3, 1e4))))
+        axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v, (1e-3, 1e4))))
         axis.set_minor_locator(ticker.NullLocator())
     bits.spines["right"].set_visible(False)
     bits.tick_params(length=0)

@@ -23,18 +23,18 @@ class Steps:
 @drawing
 def plot(groups):
     """The figure: norm and clip factor against the step, a row for each of `facets`."""
-    parts, names = facets(groups), end_names(groups)
-    figure, axes = new_figure(len(parts), 2, 3.45, "Gradient norm and clipping", shared_settings(groups),
+    faceted, names = facets(groups), end_names(groups)
+    figure, axes = new_figure(len(faceted), 2, 3.45, "Gradient norm and clipping", shared_settings(groups),
                               group_handles(groups), names=names)
     series = {group: [Steps(run) for run in group.runs] for group in groups}
     for column, (title, unit, pick) in enumerate(PANELS):
         panels, pick = axes[column::2], attrgetter(pick)
         drawn = []
-        for panel, (facet, members) in zip(panels, parts):
+        for panel, (facet, members) in zip(panels, faceted):
             set_panel_title(panel, f"{title}, {facet}" if facet else title)
             write_unit(panel, unit)
             drawn += step_panel(panel, members, [series[group] for group in members], pick)
-        for panel, (_, members) in zip(panels, parts):  # one scale for all facets
+        for panel, (_, members) in zip(panels, faceted):  # one scale for all facets
             scale_y(panel, drawn, log=column == 0 or None)
             mark_diverged(panel, members, [series[group] for group in members], pick)
             name_ends(panel, names)

@@ -8,7 +8,7 @@ import itertools
 import math
 
 from lib.command import printable
-from lib.differences import STEPS, choices, difference, named_choices
+from lib.differences import STEPS, chosen_keys, difference, named_choices
 from lib.divergence import divergence_text
 from lib.keys import NORMS, PLACEMENTS, placements
 from lib.labels import config_text, value_text
@@ -60,7 +60,7 @@ def subject(counts, total):
 
 def on_partners(partners, compared_key):
     """The differences between each group and its partner."""
-    in_grid = {group for group, partner in partners.items() if choices(partner, group) == [compared_key]}
+    in_grid = {group for group, partner in partners.items() if chosen_keys(partner, group) == [compared_key]}
     has_settings = len({partners[group] for group in in_grid}) > 1  # of the keys other than the compared one
     for group, partner in partners.items():
         value = value_text(compared_key, partner.value(compared_key))

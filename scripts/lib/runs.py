@@ -272,9 +272,9 @@ def _complete_lines(file, first=None, last=None):
 
 def find_runs(paths, needed, unreadable=None):
     """The runs of these paths, each a run folder, a probe folder, or a folder that holds such folders one or two levels
-    down. Within one path pre-norm runs come first, unless the folder has a summary.csv, whose order is kept. `needed`:
-    the file that each run found below a path must have. ScriptError: no run, or a damaged one, whose message goes to
-    the list `unreadable` instead if that is given."""
+    down. Within one path pre-norm runs come first; those of a sweep's folder are in the order of its summary.csv.
+    `needed`: the file that each run below a path must have. ScriptError: there is no run, or one is damaged; the
+    message about a damaged run goes to the list `unreadable` instead if that is given."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():

@@ -1,4 +1,4 @@
-"""Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they bear depth and rate without warm-up?"""
+"""Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they tolerate depth and rate without warm-up?"""
 
 from lib.experiment import choices, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
 
