@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The program makes the figures that README.md states: the quick start's row of pre-norm, the gradients and tokens of
-post-norm, and in the long form post-norm's row, the losses of the table of claims and nanoGPT's. All printed digits are
-compared: those of a processor with a fused multiply-add."""
+"""The program makes the figures that README.md states: the gradients and tokens of the quick start's first steps, and in
+the long form the quick start's table, the losses of the table of claims and nanoGPT's. All printed digits are compared:
+those of a processor with a fused multiply-add, whose bits test_digits.py proves to be the same in each run of the tests.
+"""
 
 import json
 import os
@@ -12,7 +13,7 @@ from cli import LONG, ROOT, CliTest, Run
 
 with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
     README = file.read()
-THREADS = str(min(2, len(os.sched_getaffinity(0))))  # no bit depends on their number
+THREADS = str(min(2, len(os.sched_getaffinity(0)))) if LONG else "1"  # no bit depends on their number
 NANOGPT_TEXT = os.path.join(ROOT, "data", "tinyshakespeare.txt")
 
 
@@ -24,39 +25,40 @@ class Numbers(CliTest):
                        "--quiet", "--threads", THREADS)
         return Run(self.path(config))
 
-    def test_quick_start_and_its_gradients(self):
+    @unittest.skipUnless(LONG, "the long form")
+    def test_quick_start(self):
         table = [re.split(r"\s{2,}", line) for line in re.findall(r"(?m)^(?:run|pre|post) {2,}.*$", README)]
         headings, rows = table[0], table[1:]
         self.assertEqual([row[0] for row in rows], ["pre", "post"])
-        gradient = {}
         for row in rows:
-            stated, is_whole = dict(zip(headings, row, strict=True)), LONG or row[0] == "pre"
-            # The rate is constant: a shorter run is the beginning of the whole one.
-            run = self.trained(f"deep_{row[0]}", *([] if is_whole else ["train.steps=20", "eval.every=0"]))
+            stated, run = dict(zip(headings, row, strict=True)), self.trained(f"deep_{row[0]}")
             self.assertEqual(run.summary["digits"], "portable")
             for heading, key, form in (("best val", "best_val_loss", ".4f"), ("final val", "final_val_loss", ".4f"),
                                        ("final train", "final_train_loss", ".4f"), ("growth", "growth", ".3g"),
-                                       ("grad first/last", "grad_first_last", ".3g")) if is_whole else ():
+                                       ("grad first/last", "grad_first_last", ".3g")):
                 with self.subTest(run=row[0], figure=heading):
                     self.assertEqual(format(run.summary[key], form), stated[heading])
-            gradient |= {(row[0], int(site["step"]), int(site["layer"])): float(site["grad_rms"])
-                         for site in run.rows("layers.csv") if site["site"] == "stream"}
-        first = [value for (_, step, _), value in gradient.items() if step == 1]
-        stated = (*re.search(r"both gradients between (\S+) and (\S+)", README).groups(),
-                  *re.search(r"After 20 steps [^.]* (\S+) at block 12 to (\S+) at the embedding", README).groups())
-        measured = (min(first), max(first), gradient["post", 20, 12], gradient["post", 20, 0])
-        for number, value in zip(stated, measured, strict=True):
-            self.assertEqual(float(format(value, ".0e")), float(number))
 
-    def test_tokens_of_post_norm(self):
-        self.trained("deep_post", "train.steps=5")
+    def test_tokens_and_gradients_of_the_first_steps(self):
+        """The quick start's rate is constant, so that shorter runs are its beginning; evaluations change no bit."""
+        self.trained("deep_post", "train.steps=5", "eval.batches=1")
         output = self.script("measure.py", "deep_post", "--only", "token_cosine", "--only", "rank", "--json").stdout
         layers = json.loads(output)["layers"]
         stated = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README)
-        sixth, last, rank = stated.groups()
-        self.assertEqual([format(layers[layer][name], ".3g") for layer, name in ((6, "token_cosine"), (12, "token_cosine"))],
-                         [sixth, last])
-        self.assertEqual(format(layers[12]["rank"], ".2g"), rank)
+        measured = [format(layers[6]["token_cosine"], ".3g"), format(layers[12]["token_cosine"], ".3g"),
+                    format(layers[12]["rank"], ".2g")]
+        self.assertEqual(measured, list(stated.groups()))
+
+        post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0")
+        self.normscope("probe", os.path.join(ROOT, "configs", "deep_pre.json"), "--out", "pre")
+        gradients = [[float(row["grad_rms"]) for row in run.rows("layers.csv")
+                      if row["site"] == "stream" and row["step"] == step]
+                     for run, step in ((Run(self.path("pre/seed-1")), "0"), (post, "1"), (post, "20"))]
+        first, last = gradients[0] + gradients[1], gradients[2]
+        stated = (*re.search(r"both gradients between (\S+) and (\S+)", README).groups(),
+                  *re.search(r"After 20 steps [^.]* (\S+) at block 12 to (\S+) at the embedding", README).groups())
+        for number, value in zip(stated, (min(first), max(first), last[12], last[0]), strict=True):
+            self.assertEqual(float(format(value, ".0e")), float(number))
 
     @unittest.skipUnless(LONG, "the long form")
     def test_claims(self):
