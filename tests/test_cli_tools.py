@@ -243,14 +243,12 @@ class Config(CliTest):
 
 
 class Bench(CliTest):
-    def bench(self, *options):
-        return self.normscope("bench", self.config(), "--steps", "20", "--threads", "2", *options).stdout
-
     def test_json_has_its_names_and_they_agree(self):
-        result = json.loads(self.bench("--json", "--set", "train.precision=bf16"))
+        options = ("--steps", "20", "--threads", "1", "--set", "train.precision=bf16", "--json")
+        result = json.loads(self.normscope("bench", self.config(), *options).stdout)
         self.assertEqual(set(result), {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads",
                                        "precision", "peak_mb", "ops"})
-        self.assertEqual((result["threads"], result["precision"]), (2, "bf16"))
+        self.assertEqual((result["threads"], result["precision"]), (1, "bf16"))
         self.assertAlmostEqual(result["tokens_per_s"] * result["step_ms"] / 1e3, 4 * 16, places=6)
         self.assertAlmostEqual(result["share"], result["gflops"] / result["sgemm_gflops"], places=12)
         # 6 FLOPs a multiplied parameter and token, the tied matrix for the head; attention's unmasked half.
@@ -267,11 +265,6 @@ class Bench(CliTest):
         done = {name: op["ms"] * op["gflops"] for name, op in ops.items() if op["gflops"]}
         products = done["linear"] + done["linear, activation"]
         self.assertAlmostEqual(products / done["attention"] / (multiplied / (2 * 16 * 17)), 1, places=9)
-
-    def test_the_table(self):
-        shown = self.bench()
-        self.assertRegex(shown, r"(?m)^[\d.]+ GFLOP/s, [\d.]+% of SGEMM's [\d.]+ in float32$")
-        self.assertRegex(shown, r"(?m)^attention +\d+\.\d{3} +\d+\.\d% +\d+\.\d$")
 
 
 if __name__ == "__main__":

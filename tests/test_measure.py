@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import numpy as np
-from cli import CliTest, read_safetensors, write_safetensors
+from cli import TEXT, CliTest, read_safetensors, write_safetensors
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
@@ -35,6 +35,8 @@ MODELS = {
     "derf": {"norm_placement": "keel", "norm": "derf", "bias": True, "final_norm": True},
     "dyt": {"norm_placement": "sandwich", "norm": "dyt", "activation": "gelu"},
 }
+
+torch.set_num_threads(1)  # the models are too small for more
 
 
 class Twin:
@@ -144,7 +146,8 @@ class Measure(CliTest):
 
     def test_amplification_and_sharpness(self):
         os.chdir(self.folder)
-        for name in ("gelu", "post_tied", "batchnorm", "dyt"):
+        self.write("text.txt", re.sub("[^a-m ]", "", TEXT))  # few characters make a small Hessian
+        for name in ("post_tied", "batchnorm"):
             run = self.trained(name)
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
             found = measure.measure(run.path, ["amplification", "sharpness"])

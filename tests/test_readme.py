@@ -20,6 +20,8 @@ from made_runs import draw_once
 
 NOT_HERE = ("scripts/test.sh", "scripts/get_tinyshakespeare.sh")  # they run all tests, and need the network
 FAILING = "check configs/deep_pre.json --set model.norm=batchnorm"  # as its row of the table says
+BENCH = (r"(?m)^[\d.]+ GFLOP/s, [\d.]+% of SGEMM's [\d.]+ in float32$(?s:.*)"
+         r"^attention +\d+\.\d{3} +\d+\.\d% +\d+\.\d$")
 THROUGH_SHELL = {"plot.py", "sweep.py", "measure.py"}  # scripts whose first command proves the first line of their file
 SHELL_ONLY = re.compile(r"[$`|;<>*?~{}]|(?<!&)&(?!&)")  # what only a shell understands
 
@@ -106,7 +108,8 @@ class Readme(CliTest):
 
     def run_line(self, line):
         """A line as a shell takes it; its scripts run in children of this process, which has Matplotlib loaded."""
-        line = re.sub("normscope bench(?= *(#|$))", "normscope bench configs/quickstart.json --steps 20", line)
+        small_bench = "normscope bench configs/quickstart.json --steps 20 --threads 1"
+        line = re.sub("normscope bench(?= *(#|$))", small_bench, line)
         expected = 1 if FAILING in line else 0
         parts = [shlex.split(part, comments=True) for part in line.split("&&")]
         scripts = {os.path.basename(words[0]) for words in parts if words and words[0].endswith(".py")}
@@ -119,6 +122,8 @@ class Readme(CliTest):
             else:
                 done = self.call(*words[1:], program=words[0] if words[0] == "bash" else self.path(words[0]))
             self.assertEqual(done.returncode, expected, f"{line}\n{done.stdout}\n{done.stderr}")
+            if "normscope bench" in line:
+                self.assertRegex(done.stdout, BENCH)
 
     def test_commands(self):
         shutil.copy(self.path("data", "austen.txt"), self.path("data", "tinyshakespeare.txt"))
