@@ -79,13 +79,16 @@ def sites_of(n_layer):
     return [(0, "stream"), *blocks, (n_layer + 1, "final"), (n_layer + 1, "logits")]
 
 
+# The environment of a test's programs, and of those that scripts start in the test's own process. One thread unless a test
+# says otherwise: tests run beside each other. With GOMP_SPINCOUNT the program need not start itself again to set it.
+os.environ |= {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+
+
 def environment(**more):
-    """The environment of a test's programs. One thread unless a test says otherwise: tests run beside each other. With
-    GOMP_SPINCOUNT the program need not start itself again to set it. AddressSanitizer, where the build has it, lets a test's
-    preloaded library come first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
+    """The environment of a test's programs. AddressSanitizer, where the build has it, lets a test's preloaded library come
+    first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
     inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    return {**inherited, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000", "LC_ALL": "C.UTF-8",
-            "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
+    return {**inherited, "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
 
 
 def read_csv(path):
