@@ -354,7 +354,7 @@ TEST_CASE(
     // An update of weights that are 0 by these numbers: lr -1, no momentum.
     std::vector<float> w(x.size()), v(x.size());
     const WeightChange change =
-        kernels<float>().update(n, PlainSgd<float>{1, -1}, x.data(), w.data(), v.data(), v.data());
+        kernels<float>().update(n, AlongDirection<float>{1, -1}, x.data(), w.data(), v.data(), v.data());
     CHECK(change.before == 0);
     CHECK(std::abs(change.change / naive.sum_squares - 1) <= 1e-6);
   };
@@ -402,7 +402,7 @@ TEST_CASE("kernel: optimisers equal their twins") {
       };
       update("AdamW", AdamW<Real>{0.7f, 0.9f, 0.99f, 0.1f, 0.01f, 1e-8f, 0.999f, 0.01f, 2});
       update("Sgd", Sgd<Real>{0.7f, 0.9f, 0.999f, 0.01f});
-      update("PlainSgd", PlainSgd<Real>{0.999f, 0.01f});
+      update("AlongDirection", AlongDirection<Real>{0.999f, 0.01f});
       return out;
     };
     compare_with_twin(updated, 1e-6);

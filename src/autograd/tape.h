@@ -26,8 +26,8 @@ struct Var : Matrix<Real> {
 };
 
 // The destination of an op's gradient contribution: the op must compute data = beta*data + contribution and
-// must not read `data` when beta is 0. beta is 0 for the first contribution and 1 for every later one, so
-// gradients only ever accumulate.
+// must not read `data` when beta is 0. Gradients only ever accumulate: beta is 0 for the first contribution
+// to a buffer of the tape, and 1 for every later one and for parameters, whose buffer the caller clears.
 template <class Real>
 struct Accumulator {
   Real* data;  // dense, of the input's shape
@@ -43,8 +43,8 @@ class TapListener {
   virtual void on_value(SiteId id, const Matrix<Real>& value) = 0;
   virtual void on_gradient(SiteId id, const Matrix<Real>& gradient) = 0;
 
-  // A sublayer's branch, which the sum branch + alpha*stream adds to the stream before it. `output` is the
-  // sublayer's attn_out or ffn_out.
+  // A sublayer's branch: the tensor that is added to alpha times the stream before the sublayer. `output` is
+  // the site of the sublayer's own output, attn_out or ffn_out.
   virtual void on_branch(SiteId /*output*/, Real /*alpha*/, const Matrix<Real>& /*branch*/) {}
   // The softmax statistics of a layer's (B, H) heads.
   virtual void on_heads(int /*layer*/, std::span<const HeadStats>) {}
@@ -125,8 +125,8 @@ class Tape {
   // input may be a constant calls wants_gradient() first, as linear() does.
   Accumulator<Real> accumulate(const Var<Real>& input);
 
-  // The destination for kernels that can only add: a buffer that holds zeros before the first contribution.
-  // Null if `input` is absent or needs no gradient.
+  // The destination for kernels that can only add: a buffer of the tape holds zeros before the first
+  // contribution. Null if `input` is absent or needs no gradient.
   Real* add_to(const Var<Real>& input);
 
   // input.grad += output.grad, of the same shape. If input has no gradient yet, it shares output's buffer;

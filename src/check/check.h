@@ -1,7 +1,8 @@
 // Checks that the model of a config is wired as the config says.
 //
-// Each law holds for any weights. It is an exact identity of the gradients, an equation written out again in
-// plain loops, or a comparison with central differences or with double. A fault in the wiring breaks at least
+// Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
+// identity of the gradients, an equation written out again in plain loops, or a comparison with central
+// differences or with double. A fault in the wiring breaks at least
 // one law, as tests/test_check_teeth.py shows by planting faults.
 #pragma once
 
@@ -53,7 +54,8 @@ std::span<const Check> checks();  // in the order of the report, which numbers t
 
 using Numbers = std::vector<double>;
 
-// The limit of an identity that only rounding in double breaks, relative to a size without cancellation.
+// The limit for identities that hold exactly but for rounding in double. The error is relative to a size in
+// which nothing cancels.
 constexpr double identity_limit = 1e-10;
 
 // Adds N(0, 0.3) to gains, biases and scales, because a gradient that is right only at gain 1 and bias 0 must
@@ -73,8 +75,8 @@ void move_off_constants(const ParameterLayout& layout, std::uint64_t seed,
 // The training step whose branch factors the laws apply. With several blocks it is step T + T/2 of the
 // branches' warm-up of T steps, where block 1 is at full scale and block 2 is not; with one block it is T/2.
 inline Index checked_step(const RunConfig& config) {
-  const Index T = config.train.branch_warmup_steps, half = std::max<Index>(1, T / 2);
-  return config.model.n_layer > 1 ? T + half : half;
+  const Index T = config.train.branch_warmup_steps;
+  return config.model.n_layer > 1 ? T + T / 2 : std::max<Index>(1, T / 2);
 }
 
 // A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
@@ -91,16 +93,20 @@ struct TestModel : Model<Real> {
   }
 };
 
-// Two sequences of the training text, cut to max_context characters; more if they are shorter than 8, since
-// batch norm over two tokens would be degenerate.
+// Two sequences of the training text, cut to max_context characters. More of them if these are five or
+// fewer, since batch norm over few tokens would be degenerate.
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
 // Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. The
 // direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
-// 1/sqrt(size) of an error. h takes five values, and the law holds if one of them gives an error below
-// 1e-6 |g|. If no two of them agree, finite differences are too noisy and the tensor is skipped. `loss` is a
-// function of model.parameters; an empty one stands for the model's own loss of the batch.
+// 1/sqrt(size) of an error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is
+// 1e-6 |g| plus what rounding of the loss explains at that h:
+//   the first step with an error below the limit passes the tensor;
+//   two successive steps that agree with each other and not with g count as a fault, unless a shorter one
+//   agrees with g and its limit is at most a tenth of their error: both may have crossed a ReLU's kink;
+//   if neither happens, finite differences are too noisy, and the tensor is skipped.
+// `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,
                                  const std::function<double()>& loss = {});

@@ -25,8 +25,8 @@ constexpr const char* positional_name = "arguments";
 
 std::atomic<bool> stop_requested{false};
 
-// A closing terminal, a scheduler or a pipe may send several signals, so only those of a person end the
-// program at the second one.
+// A closing terminal or a pipe may send several signals, so only SIGINT and SIGTERM end the program at once
+// when they follow another signal.
 void on_signal(int signal) {
   const bool again = stop_requested.exchange(true);
   if (again && (signal == SIGINT || signal == SIGTERM)) _exit(static_cast<int>(Exit::interrupted));

@@ -102,7 +102,8 @@ struct FieldTraits {
   DerivedDefault default_to = {};
   bool required = false;    // there is no default
   bool takes_auto = false;  // "auto" means the default
-  // Another key: if a later file or --set changes that one and not this one, this one returns to its default.
+  // The name of another key. If a later file or --set gives that key and not this one, this key returns to
+  // its default.
   std::string follows = {};
   KeyRole role = KeyRole::fixed;
   std::vector<Need> needs = {};  // the key has an effect where all of them hold

@@ -168,8 +168,8 @@ class Loader {
     set(field, field.get(loaded_.config), words);
   }
 
-  // Gives keys without effect the values that they resolve to: first the keys whose unmet need prescribes a
-  // value, because the needs of other keys test these; then the rest, to their defaults.
+  // Sets keys without effect. First come keys whose unmet need names a value, because the needs of other keys
+  // test these. Then the rest get their defaults.
   void settle_keys_without_effect() {
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);
@@ -196,7 +196,8 @@ class Loader {
       loaded_.without_effect.push_back(text(field.key, " (", why, ")"));
   }
 
-  // True if the default of a key that is not given depends on the value given for `field`.
+  // True if the default of a key that is not given depends on the value given for `field`: derived defaults
+  // are applied, in the order of the table, to a config with that value and to one without it.
   bool decides_a_default(const Field& field, const Json& given) const {
     RunConfig with = loaded_.config, without = loaded_.config;
     field.set(with, given);

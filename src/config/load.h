@@ -27,7 +27,8 @@ struct LoadOptions {
 };
 
 // Reads a config, the configs that it extends, and `sets` (each KEY=VALUE) over it. One Error{usage} has a
-// line for every problem; only a file that is not JSON ends the reading at once.
+// line for every problem of a value. A file that cannot be a config (not JSON, no object, a sweep, a missing
+// base) ends the reading at once.
 Loaded load_config(const std::string& file, const std::vector<std::string>& sets = {},
                    const LoadOptions& options = {});
 

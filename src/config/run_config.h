@@ -45,7 +45,9 @@ struct TrainConfig {
 
   GemmMode gemm_mode() const { return {gemm, precision}; }
 
-  // Pass::branch_progress of a step.
+  // Pass::branch_progress of a step: s/T, or infinity without branch warm-up. Training and its evaluations
+  // take it of the current step (Trainer::compute); eval, sample and probe of the step of the weights that
+  // they load (load_model, probe), and `check` of checked_step(). Transformer's block() applies it.
   double branch_progress(Index step) const {
     constexpr double done = std::numeric_limits<double>::infinity();
     return branch_warmup_steps == 0 ? done
@@ -57,7 +59,8 @@ struct EvalConfig {
   Index every = 250;   // 0: only at the end
   Index batches = 20;  // 0: the whole split
 
-  // Batches of the evaluations that best_val_loss compares; without any but the last one, the whole split.
+  // The number of batches in each evaluation that best_val_loss compares. If the only evaluation is the one
+  // at the end, it is 0: the whole split.
   Index compared_batches() const { return every > 0 ? batches : 0; }
 };
 

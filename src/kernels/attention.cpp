@@ -13,7 +13,7 @@ namespace normscope {
 namespace {
 
 // Queries per tile. Scores are computed transposed (Sᵀ = K Qᵀ): softmax then reduces down columns, without
-// horizontal sums. Only the last 16 keys of a tile are masked for some of its queries.
+// horizontal sums. Only the last 15 keys of a tile are masked for some of its queries.
 constexpr Index query_tile = 16;
 
 // Queries per block of the backward, which updates dK and dV once a block.
@@ -150,9 +150,11 @@ class BackwardOfHead {
                    {scale_, d_.beta, dq_.part(t, 0, rows, a_.head_dim())});
   }
 
-  // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries `begin` to `end`. Every query of the block sees
-  // the keys before begin + query_tile (masked entries of P and dS are 0): one product. Of the later keys,
-  // the tile of keys from `key` on is seen by the queries from `key` on: a product for each such tile.
+  // dV += (P∘M)ᵀ dO and dK += dSᵀ Q of the block's queries `begin` to `end`, for four tiles of 16 queries:
+  //
+  //   keys before begin + 16       one product with all 64 queries; masked entries of P and dS are 0
+  //   the next 16 keys             one product with the 48 queries that see any of them
+  //   the next 16, the last 16     products with 32 and 16 queries
   void key_and_value_gradients(Index begin, Index end, float beta) const {
     const OperandA<float> weights{weights_, stride_, false}, grads{grads_, stride_, false};
     const Index head_dim = a_.head_dim();

@@ -26,7 +26,7 @@ struct KernelTable {
   void (*softmax_stats)(Index n, const Real* x, Real* row_max, Real* row_sum);
   void (*add_exponentials)(Index n, const Real* x, Real row_max, Real factor, Real* dx, Real beta);
 
-  // y = f(x) and derivative = f'(x): the epilogue of a product (gemm.h). `derivative` may be x.
+  // y = f(x) and derivative = f'(x): the epilogue of a product (gemm.h). y or `derivative` may be x.
   void (*activation)(Activation, Index n, const Real* x, Real* y, Real* derivative);
   void (*swiglu_forward)(Index n, const Real* gate, const Real* x, Real* y);
   void (*swiglu_backward)(Index n, const Real* gate, const Real* x, const Real* dy, Real* dgate,

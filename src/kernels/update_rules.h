@@ -49,15 +49,15 @@ struct Sgd {
   }
 };
 
-// SGD without momentum: w = w decay - lr g. With Muon g is the direction, made from gradient and momentum.
+// Muon's step, along a direction g made from gradient and momentum: w = w decay - lr g.
 template <class Real>
-struct PlainSgd {
+struct AlongDirection {
   Real decay, lr;
 
   [[gnu::always_inline]] void operator()(Real g, Real& w, Real&, Real&) const { w = w * decay - lr * g; }
 };
 
 template <class Real>
-using UpdateRule = std::variant<AdamW<Real>, Sgd<Real>, PlainSgd<Real>>;
+using UpdateRule = std::variant<AdamW<Real>, Sgd<Real>, AlongDirection<Real>>;
 
 }  // namespace normscope

@@ -88,7 +88,7 @@ CsvWriter open_metrics(const RunFolder& folder);
 void write_metrics(CsvWriter& csv, const MetricsRow& row);
 
 // The time of a run's first `steps` steps by the last row of metrics.csv: its mean time of a step, times
-// `steps`. A checkpoint has no times, since its bytes depend on config, corpus, seed and step alone.
+// `steps`. A checkpoint has no times, so that its bytes do not depend on the machine.
 double logged_seconds(const RunFolder& folder, Index steps);
 
 }  // namespace normscope

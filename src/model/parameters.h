@@ -105,7 +105,7 @@ class ParameterLayout {
   Index padded_size_ = 0;
 };
 
-// Values, gradients or moments of all parameters, in one block of memory with the layout's offsets.
+// Values or gradients of all parameters, in one block of memory with the layout's offsets.
 template <class Real>
 class ParameterBuffer {
  public:

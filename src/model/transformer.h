@@ -23,8 +23,8 @@ struct Pass {
   RandomStream dropout_stream{0, ""};     // the stream of (seed, step)
   Index first_sequence = 0;               // sequences of this step in earlier micro-batches
   bool eval_mode = false;                 // batch norm uses its running statistics
-  // Branches of block l are multiplied by min(branch_progress / l, 1): s/T at step s of a run with
-  // train.branch_warmup_steps T (ProRes, arXiv 2603.05369).
+  // Branches of block l are multiplied by min(branch_progress / l, 1) (ProRes, arXiv 2603.05369).
+  // branch_progress is s/T at step s of a run with train.branch_warmup_steps T, else infinite.
   double branch_progress = std::numeric_limits<double>::infinity();
 };
 

@@ -118,7 +118,7 @@ UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index step,
   const auto decay = static_cast<Real>(p.is_matrix() ? 1 - lr * c.weight_decay : 1.0);
   if (uses_muon(part)) {
     const double rate = muon_rate(lr, part.size / p.cols(), p.cols());
-    return PlainSgd<Real>{.decay = decay, .lr = static_cast<Real>(rate)};
+    return AlongDirection<Real>{.decay = decay, .lr = static_cast<Real>(rate)};
   }
   switch (c.optimizer) {
     case OptimizerKind::adamw:

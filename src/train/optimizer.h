@@ -77,7 +77,7 @@ double clip_factor(double grad_clip, double l2);
 template <class Real>
 struct Moments {
   std::vector<Real> first;   // AdamW's m; the momentum of SGD and Muon
-  std::vector<Real> second;  // AdamW's v; 0 of what SGD and Muon move
+  std::vector<Real> second;  // AdamW's v; it stays 0 for weights that SGD or Muon updates
 };
 
 template <class Real>

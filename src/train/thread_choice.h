@@ -3,8 +3,9 @@
 //
 // A trial compares the count in use with another, two steps each in turn, and keeps the faster one. The other
 // is half the count in use, or twice as many; a trial that keeps its count turns the direction round.
-// The first trial begins after 2 steps, the next ones 250 steps after a trial that kept its count, 16 after
-// one that changed it, or, later than 16, when the time of steps has changed by a quarter.
+// The first trial begins after 2 steps. The next one begins 250 steps after a trial that kept its count, and
+// 16 steps after one that changed it. It begins earlier, but not within 16 steps, if the time of a step has
+// changed by a quarter.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,7 @@
 namespace normscope {
 namespace {
 
-constexpr Index max_consecutive_skips = 20;
+constexpr Index nonfinite_steps_in_a_row = 20;  // so many end a run that skips
 constexpr Index sample_length = 1000;  // characters of sample.txt
 constexpr double sample_temperature = 0.8;
 constexpr const char* statuses[] = {status_done, status_diverged, status_interrupted};  // by Ended
@@ -85,7 +85,7 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
     } else {
       return diverge(step);
     }
-    count(step);
+    record_step(step);
     if (!weights_are_finite(step)) return diverge(step);
     observe_sites(step);
     const double seconds = take_time(step);
@@ -118,14 +118,16 @@ bool Trainer::resume() {
   return true;
 }
 
-// First opens the logs, so that an Error about their format leaves the folder as it was; then removes the
-// summary, since a kill must not leave a summary of later steps than the logs have; then cuts the logs.
+// A new folder gets its config first, since one with logs and without a config is no run. In a folder that
+// holds a run, the logs are opened first, so that an Error about their format changes nothing; then the
+// summary is removed, since a kill must not leave a summary of later steps than the logs have; then the logs
+// are cut.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
-  if (!folder_->has(config_file)) write_config();  // a folder with logs and without a config is no run
+  if (!folder_->has(config_file)) write_config();
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
   const std::string summary = folder_->file(summary_file);
@@ -176,7 +178,7 @@ void Trainer::update(Step& step) {
 // Whether one more step with a loss or gradient that is not finite may go without an update.
 bool Trainer::may_skip() const {
   return config_.train.on_nonfinite == OnNonfinite::skip &&
-         state_.consecutive_skips + 1 < max_consecutive_skips;
+         state_.consecutive_skips + 1 < nonfinite_steps_in_a_row;
 }
 
 void Trainer::skip(const Step& step) {
@@ -186,7 +188,7 @@ void Trainer::skip(const Step& step) {
 }
 
 // Enters the step into the state of the run.
-void Trainer::count(const Step& step) {
+void Trainer::record_step(const Step& step) {
   const float hashed[2] = {step.result->loss, step.result->grad_norm()};
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
@@ -205,8 +207,8 @@ Trainer::Ended Trainer::diverge(Step& step) {
   const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   // A row describes the weights before the update; after an update, this pass used those that follow it.
-  const bool is_updated = state_.step == step.number;
-  if (layer_logs_ && !is_updated)
+  const bool is_recorded = state_.step == step.number;
+  if (layer_logs_ && !is_recorded)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
   if (step.row.step_ms == 0) take_time(step);
   step.log_metrics = true;

@@ -50,12 +50,12 @@ class Trainer {
  private:
   struct Step;
 
-  // What ends a run; besides, an Error about a file passes through run().
+  // What ends a run. src/README.md lists the causes with their exit codes, those of the command included.
   enum class Ended {
     done,         // the last step
-    diverged,     // a number that is not finite: a loss or gradient that may_skip() does not skip, a weight,
-                  // an evaluation, or a logit of the final sample
-    interrupted,  // `stop`, which signals set (cli/train.cpp); a checkpoint of the last step is written
+    diverged,     // a number that is not finite: a loss, gradient or batch moment that may_skip() does not
+                  // skip, a weight, an evaluation, or a logit of the final sample
+    interrupted,  // `stop`, which signals set (stop_on_signals()); a checkpoint of the last step is written
   };
 
   void begin();
@@ -66,7 +66,7 @@ class Trainer {
   void update(Step& step);
   bool may_skip() const;
   void skip(const Step& step);
-  void count(const Step& step);
+  void record_step(const Step& step);
   bool weights_are_finite(const Step& step) const;
   Ended diverge(Step& step);
   void observe_sites(const Step& step);

@@ -4,10 +4,11 @@
 //
 //   linear()                             ops/linear.h: y = x Wᵀ, and the two products of its backward
 //   gemm()                               gemm.cpp: checks shapes, chooses the provider
-//   gemm_native()                        schedule.cpp: chooses KC; for dW, threads may share k (split-K)
+//   gemm_native()                        schedule.cpp: chooses KC
+//     gemm_split_k()                       only for dW: each thread computes whole blocks of k
 //   gemm_tiles()                         schedule.cpp: for each block of KC steps of k
-//                                          pack B into panels of NR columns (bf16: A too)
-//                                          for each tile of C, by whichever thread is free
+//                                          pack B into panels of NR columns (or read it in place; bf16: A
+//                                          too) compute_tile() of each tile of C, by whichever thread is free
 //   macro_kernel()                       microkernel.h: for each band of MR rows, for each panel of B
 //   micro_kernel()                       microkernel.h: MR x NR sums in registers over KC steps of k
 //
@@ -24,8 +25,8 @@
 namespace normscope {
 
 // native: our own kernels for float; doubles are multiplied by OpenBLAS. automatic: native,
-// but openblas while text is sampled, where most products have one row and packing B takes longer than they
-// do.
+// but openblas in passes with a cache of keys and values (sampling), where most products have one row and
+// packing B takes longer than they do.
 enum class GemmProvider { automatic, openblas, native, reference };
 
 // bf16: the operands of the three products of every linear layer, the head included, and of attention's

@@ -68,7 +68,7 @@ struct GemmKernel {
   Index k_block() const { return kc * k_pack<Element>; }  // steps of k between two visits of C
 
   // Pack B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
-  void (*pack_b)(const Matrix<float>& b, Element* panel);
+  void (*pack_panel)(const Matrix<float>& b, Element* panel);
   // Pack A in the order of its memory. Null if the micro-kernel reads A in place.
   void (*pack_a)(const Matrix<float>& a, Element* out, Index stride);
   // C (m, n) from k <= kc elements of each operand, by the calling thread.

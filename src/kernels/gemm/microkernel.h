@@ -40,10 +40,13 @@ inline Vec interleave(Vec a, Vec b, std::index_sequence<i...>) {
   return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * lanes)...);
 }
 
-// Transpose a square of vectors, in log2(lanes) rounds. Number its elements row * lanes + lane. A round
-// interleaves row r with row r + lanes/2 into rows 2r and 2r + 1; the binary digits of each element's number
-// move one place to the left, and the first becomes the last. After as many rounds as a lane has digits, row
-// and lane have changed places: with 4 lanes, digits abcd (row ab, lane cd) become bcda, then cdab.
+// Transpose a square of vectors, in log2(lanes) rounds. Each round interleaves row r with row r + lanes/2
+// into rows 2r and 2r + 1. With 4 lanes:
+//
+//   00 01 02 03        00 20 01 21        00 10 20 30
+//   10 11 12 13   ->   02 22 03 23   ->   01 11 21 31
+//   20 21 22 23        10 30 11 31        02 12 22 32
+//   30 31 32 33        12 32 13 33        03 13 23 33
 inline void transpose(Vec (&square)[lanes]) {
 #pragma GCC unroll 4
   for (Index step = 1; step < lanes; step *= 2) {
@@ -145,7 +148,7 @@ inline void pack_transposed_strip(Index k, Index n, const float* rows, Index ld,
 }
 
 template <class Element>
-inline void pack_b(const Matrix<float>& b, Element* panel) {
+inline void pack_panel(const Matrix<float>& b, Element* panel) {
   const Index k = b.rows, n = b.cols, second = n > lanes ? n - lanes : 0;
   if (b.transposed) {
     pack_transposed_strip(k, n < lanes ? n : lanes, b.data, b.ld, panel);
@@ -204,8 +207,8 @@ constexpr Index bands_per_copy = 8;
 constexpr Index band_copy_size = KC * MR + lanes;
 
 // Copies up to bands_per_copy bands from `first` on; copies + i * band_copy_size becomes (k, rows) of the
-// i-th. Whole vectors are copied, which go past the end of a row: what is written there is overwritten by the
-// next row, and what is read there lies inside A, except in A's last row, which is copied number by number.
+// i-th. Whole vectors are copied. What they write past a row's end is overwritten by the next row. What they
+// read past it lies inside A, except in A's last row, which is copied number by number.
 inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
   const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
   for (Index p = 0; p < k; ++p) {

@@ -33,7 +33,8 @@ struct Grid {
 
 // Tiles may be as small as one band, because B is packed once for all of them. So C is cut into at least
 // `wanted` tiles if the shape allows it, and the threads finish together. `panel_size`: the numbers of a
-// panel of B in a block of k.
+// panel of B in a block of k. Example: with MR 14 and NR 32, C (256, 128) has 19 bands and 4 panels; if 8
+// tiles are wanted, it is cut into 10 of about 2 bands and all 4 panels each.
 Grid choose_grid(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
   constexpr Index max_cols = 512, max_bands = 8;
   // If more than 16 bands read the panels of a tile, these take at most 512 KiB, half of an L2 cache of 1
@@ -86,8 +87,8 @@ OperandB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>&
   const OperandB<Element> out{packed, kernel.nr, packed_steps<Element>(k) * kernel.nr};
   for_each_piece(k * n, block_count(n, kernel.nr) * k_blocks, [&](Index piece) {
     const Index panel = piece / k_blocks, j = panel * kernel.nr, p = piece % k_blocks * steps;
-    kernel.pack_b(b.part(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
-                  packed + panel * out.panel_size + p / k_pack<Element> * kernel.nr);
+    kernel.pack_panel(b.part(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
+                      packed + panel * out.panel_size + p / k_pack<Element> * kernel.nr);
   });
   return out;
 }
@@ -160,7 +161,7 @@ void compute_packed_once(const KBlock<Element>& block) {
   parallel_for(block.grid.tiles(), [&](Index tile) { block.compute_tile(tile, a, b); });
 }
 
-// Each thread packs all of B for itself, before its first tile.
+// Each thread packs all of B for itself (or reads it in place), before its first tile.
 template <class Element>
 void compute_packed_by_thread(const KBlock<Element>& block, Index threads) {
   const OperandA<Element> a = prepare_a(block.kernel, block.a());
@@ -190,15 +191,16 @@ void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
 }
 
 // Split-K for dW, where k runs over the rows of activations: each thread computes whole blocks of k and packs
-// rows that no other thread reads. The blocks are those of one thread, and their partial C's are added in the
-// order of k, so the bits are too.
+// rows that no other thread reads. The blocks of k are the same at any number of threads, and their partial
+// C's are added in the order of k. So the bits are the same too.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
   return g.a.transposed && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
          (k_blocks - 1) * g.c.size() <= split_max;
 }
 
-// KC: the kernel's own, or, for split-K, such that the blocks of k are equal and their number is even. It
-// depends on the shape, on whether A is transposed and on the epilogue, never on the number of threads.
+// KC: the kernel's own, or, for split-K, such that the blocks of k are equal up to rounding and their number
+// is even. It depends on the shape, on whether A is transposed and on the epilogue, never on the number of
+// threads.
 template <class Element>
 Index choose_kc(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   constexpr Index min_steps = 128;  // in a shorter block, reading and writing C costs too much
@@ -247,6 +249,7 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
   GemmKernel<Element> kernel = any;
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());
+  // The number of blocks is that of choose_kc() only if it chose equal blocks.
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
   if (shared_evenly && can_split_k(g, k_blocks)) {
     gemm_split_k(kernel, g);

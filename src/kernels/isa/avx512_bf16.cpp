@@ -12,7 +12,7 @@ constexpr GemmKernel<Bf16Pair> bf16_kernel = {
     .mr = MR,
     .nr = NR,
     .kc = KC,
-    .pack_b = pack_b<Bf16Pair>,
+    .pack_panel = pack_panel<Bf16Pair>,
     .pack_a = pack_a,
     .macro_kernel = macro_kernel<Bf16Pair>,
 };

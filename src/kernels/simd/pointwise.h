@@ -122,14 +122,14 @@ inline double dot(Index n, const float* a, const float* b) {
   return total(sum);
 }
 
-// True if no square that counts under- or overflowed in a sum of squares of floats. Else the sum is
-// taken again in double, whose range holds all squares of floats.
+// True if a sum of squares in float is exact enough: no square that matters has underflowed or overflowed.
+// Else the sum is taken again in double, whose range holds all squares of floats.
 inline bool float_sum_is_safe(float sum_squares) { return sum_squares > 1e-26f && sum_squares < 1e38f; }
 
 constexpr Index piece = 512;  // stays in the L1 cache
 
-// Call add(chain, v, vector) for the numbers of x, 16 to each chain of additions in turn; the chains are
-// independent.
+// Call add(chain, v, vector) for the numbers of x, 16 to each chain of additions in turn: vector
+// chain * vectors_per_sum + v of each stride. The chains are independent.
 template <Index chains, class Add>
 inline void for_each_in_chains(Index n, const float* x, Add&& add) {
   constexpr Index stride = chains * sum_width;

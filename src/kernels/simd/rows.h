@@ -17,8 +17,8 @@ inline Vec scaled(Vec x, const float* gain, const float* bias, Index feature, Pa
   return x;
 }
 
-// A group of features whose squares leave the range of a float has a mean or rstd that is not finite, an rstd
-// of 0, or one above 2^56. It is normalised once more, in double.
+// If the squares of a group of features leave the range of a float, its mean or rstd is not finite, or its
+// rstd is 0 or above 2^56. Such a group is normalised again, in double.
 constexpr float largest_float = 0x1.fffffep127f, largest_rstd = 0x1p56f;
 
 inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {

@@ -35,7 +35,7 @@ constexpr SimdKernels simd_kernels = {
             .mr = MR,
             .nr = NR,
             .kc = KC,
-            .pack_b = pack_b<float>,
+            .pack_panel = pack_panel<float>,
             .pack_a = nullptr,
             .macro_kernel = macro_kernel<float>,
         },
