@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   normscope::pin_openblas();
   try {
     normscope::isa_name();
-  } catch (const normscope::Error& error) {  // NORMSCOPE_ISA asks for what this machine has not got
+  } catch (const normscope::Error& error) {  // NORMSCOPE_ISA names a set that this machine lacks
     std::fprintf(stderr, "%s\n", error.what());
     return skipped;
   }

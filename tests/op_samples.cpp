@@ -81,8 +81,8 @@ void add_norms(Samples& samples) {
       {"group norm", 3, {.groups = 2, .eps = 1e-5}},
   };
   for (const auto& [name, inputs, norm] : of_rows)
-    samples.add(name, first(inputs), [norm = norm](Tape64& t, Inputs in) {
-      return layer_norm(t, norm, in[0], input(in, 1), input(in, 2));
+    samples.add(name, first(inputs), [form = norm](Tape64& t, Inputs in) {
+      return layer_norm(t, form, in[0], input(in, 1), input(in, 2));
     });
   const struct {
     const char* name;
@@ -92,8 +92,8 @@ void add_norms(Samples& samples) {
                     {"instance norm", 3, {T, 1e-5}},
                     {"instance norm without gain and bias, eps outside", 1, {T, 0.1, true}}};
   for (const auto& [name, inputs, norm] : of_columns)
-    samples.add(name, first(inputs), [norm = norm](Tape64& t, Inputs in) {
-      return batch_norm(t, norm, in[0], input(in, 1), input(in, 2));
+    samples.add(name, first(inputs), [form = norm](Tape64& t, Inputs in) {
+      return batch_norm(t, form, in[0], input(in, 1), input(in, 2));
     });
   const SampleInput alpha{"alpha", 1, 1, 0.5, 0.1}, shift{"shift", 1, 1, 0.2, 0.1};
   samples.add("derf", {activations(), alpha, shift, gain(), bias()}, [](Tape64& t, Inputs in) {

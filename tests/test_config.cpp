@@ -96,8 +96,9 @@ TEST_CASE("numbers that become 0 are refused") {
 TEST_CASE("the name of a run is the name of a folder") {
   CHECK(config_of("").name == "a");
   CHECK(config_of(std::vector<std::string>{"name=post norm=1"}).name == "post norm=1");
-  for (const std::string wrong :
-       {"a/b", "..", "", "a\nb", "a\x1b[31m", "\xFF", "5", std::string(201, 'x').c_str()}) {
+  const std::vector<std::string> wrong_names = {"a/b",       "..",   "",  "a\nb",
+                                                "a\x1b[31m", "\xFF", "5", std::string(201, 'x')};
+  for (const std::string& wrong : wrong_names) {
     CAPTURE(wrong);
     CHECK_HOLDS(refusal("name=" + wrong),
                 "; expected text without slash, leading dot or control characters, of at most 200 bytes");

@@ -69,34 +69,25 @@ TEST_CASE("files: read_file gives every byte and says why it cannot") {
   CHECK_HOLDS(failure([&] { read_file("/tmp", "topic"); }), "[topic] /tmp: cannot be read: Is a directory");
 }
 
-TEST_CASE("files: a file is replaced whole or not at all") {
-  const ScratchFile file;
-  const std::string_view pieces[] = {"one, ", "two"};
-  write_atomically(file.path, pieces);
-  CHECK(file.bytes() == "one, two");
-  {
-    const SmallDisk disk(1000);
+TEST_CASE("files: a file is replaced whole or not at all, and nothing is left beside it") {
+  const ScratchFolder folder;
+  for (const std::string& path : {folder.file("short"), folder.file(std::string(255, 'n'))}) {
+    const std::string_view pieces[] = {"one, ", "two"};
+    write_atomically(path, "zero");
+    write_atomically(path, pieces);
+    CHECK(read_file(path) == "one, two");
     const std::string large(5000, 'x');
-    CHECK(failure([&] { write_atomically(file.path, large); }) ==
-          "[file] " + file.path + ": cannot be written: File too large");
+    {
+      const SmallDisk disk(1000);
+      CHECK(failure([&] { write_atomically(path, large); }) ==
+            "[file] " + path + ": cannot be written: File too large");
+    }
+    CHECK(read_file(path) == "one, two");
   }
-  CHECK(file.bytes() == "one, two");
+  CHECK(folder.entries() == 2);
   CHECK_HOLDS(failure([] { write_atomically("/no/such", "x"); }), "No such file");
   for (const char* no_file : {"/tmp", "/dev/null"})
     CHECK_HOLDS(failure([&] { write_atomically(no_file, "x"); }), "is not a file");
-}
-
-TEST_CASE("files: names as long as the file system allows can be written, and nothing is left beside them") {
-  const ScratchFolder folder;
-  const std::string path = folder.file(std::string(255, 'n'));
-  write_atomically(path, "one");
-  write_atomically(path, "two");
-  CHECK(read_file(path) == "two");
-  {
-    const SmallDisk disk(1000);
-    CHECK_HOLDS(failure([&] { write_atomically(path, std::string(5000, 'x')); }), "cannot be written");
-  }
-  CHECK(folder.entries() == 1);
 }
 
 TEST_CASE("files: leftovers of a killed writer are removed, those of other files are not") {

@@ -108,7 +108,7 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
     const double floor = 0.03 * largest[kind(tensor)];
     CHECK(distance(values, golden.template numbers<double>(tensor), floor) <= tolerance);
   }
-  // The file holds nothing that the engine has not got: the parameters, the batch, and the tensors above.
+  // The file holds nothing else than the engine has: the parameters, the batch, and the tensors above.
   CHECK(golden.file.tensors().size() ==
         model.layout().list().size() + model.layout().buffers().size() + 2 + computed.size());
 }

@@ -149,8 +149,7 @@ TEST_CASE(
 TEST_CASE("kernel: activations of every length, the derivative in place of the argument") {
   for (const Index n : {1, 3, 7, 8, 16, 17, 33, 10000}) {
     for (const Activation kind : kinds) {
-      CAPTURE(n);
-      CAPTURE(static_cast<int>(kind));
+      INFO("activation ", static_cast<int>(kind), " of ", n);
       const auto compute = [&](auto real) {
         using Real = decltype(real);
         Outputs<Real> out = {{"y", nans<Real>(n)}, {"derivative", floats<Real>(n, "x", 2)}};
@@ -206,8 +205,7 @@ TEST_CASE_TEMPLATE("kernel: NaN passes through every activation, and derivatives
     }
     if (kind == Activation::relu2) continue;  // huge by definition
     for (const double size : {pick<Real>(1e25, 1e200), pick<Real>(1e37, 1e300), pick<Real>(3e38, 1.7e308)}) {
-      CAPTURE(static_cast<int>(kind));
-      CAPTURE(size);
+      INFO("activation ", static_cast<int>(kind), " of ", size);
       const Real huge = static_cast<Real>(size);  // its square overflows
       const std::vector<Real> x = {huge, -huge};
       std::vector<Real> y(2), derivative(2);

@@ -77,14 +77,11 @@ struct AttentionCase {
 };
 
 void compare(const AttentionSetup& setup) {
-  CAPTURE(setup.heads);
-  CAPTURE(setup.head_dim);
-  CAPTURE(setup.context);
-  CAPTURE(setup.queries);
-  CAPTURE(setup.dropout);
-  CAPTURE(static_cast<int>(setup.precision));
+  const bool in_bf16 = setup.precision == Precision::bf16;
+  INFO(setup.heads, " heads of ", setup.head_dim, ", ", setup.queries, " queries, ", setup.context,
+       " keys, dropout ", setup.dropout, ", in bf16 ", in_bf16);
   compare_with_twin([&](auto real) { return AttentionCase<decltype(real)>{setup}.run(); },
-                    setup.precision == Precision::bf16 ? 2e-2 : 2e-6);
+                    in_bf16 ? 2e-2 : 2e-6);
 }
 
 }  // namespace

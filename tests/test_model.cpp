@@ -144,10 +144,7 @@ TEST_CASE("model: norms of rows of any size equal those in double, forward and b
         for (const auto& [eps, outside] :
              {std::pair(0.0, false), {1e-20, true}, {1e-5, false}, {1e-5, true}}) {
           config.norm_eps = eps, config.norm_eps_outside = outside;
-          CAPTURE(std::string(row.name));
-          CAPTURE(is_query_key);
-          CAPTURE(size);
-          CAPTURE(eps);
+          INFO(row.name, ", query-key norm ", is_query_key, ", size ", size, ", eps ", eps);
           const auto compute = [&](auto real) {
             return norm_outputs<decltype(real)>(config, is_query_key, size);
           };

@@ -34,9 +34,7 @@ Result worst_gradient_error(const ModelConfig& config, const Fault& fault = {}) 
 void check_gradients(const std::string& sets) {
   CAPTURE(sets);
   const Result worst = worst_gradient_error(tiny_config(sets));
-  CAPTURE(worst.note);
-  CAPTURE(worst.error);
-  CAPTURE(worst.limit);
+  INFO(worst.note, ": error ", worst.error, ", limit ", worst.limit);
   CHECK(worst.holds());
 }
 

@@ -65,7 +65,7 @@ static int chosen(int most, Index steps, const std::function<double(Index step, 
   return thread_count();
 }
 
-TEST_CASE("thread choice: the fastest count is found, and found again after the load has changed") {
+TEST_CASE("thread choice: the fastest count is chosen, and chosen anew after the load has changed") {
   for (const int best : {1, 2, 4, 8})
     CHECK(chosen(8, 1000, [&](Index, int n) { return 1 + std::abs(std::log2(1.0 * n / best)); }) == best);
   const auto busy_from_500_to_1000 = [](Index step, int n) {

@@ -166,7 +166,8 @@ TEST_CASE("headers that contradict the file or the format are refused") {
       {std::string("{\0}", 3), "a NUL byte"},
       {R"({"t":)" + std::string(200'000, '['), "levels of nesting"},
       {R"({")" + std::string(100'000, 'x') + "\":1}", malformed},
-      {R"({"__metadata__":{"checksum":"0123456789abcdef"},"t":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
+      {R"({"__metadata__":{"checksum":"0123456789abcdef"},)"
+       R"("t":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
        "checksum"},
   };
   for (const auto& [header, part] : lies) {

@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 
-// All of them use malloc and free, std::stable_partition's nothrow form too; the compiler cannot see that they
-// match and warns.
+// All of them use malloc and free, std::stable_partition's nothrow form too. The compiler cannot see that
+// they match, and warns.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

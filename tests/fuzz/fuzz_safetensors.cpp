@@ -85,9 +85,9 @@ std::vector<std::string> seeds() {
       written(views, {{"step", "7"}}), with_length("{}", ""),
       with_length(R"({"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}} )",
                   std::string_view("\x80\x3f\0\0", 4)),
-      with_length(
-          R"({"__metadata__":{"k":"v\n"},"b":{"data_offsets":[8,12],"shape":[1,1],"dtype":"F32"},"a":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
-          "12345678abcd")};
+      with_length(R"({"__metadata__":{"k":"v\n"},"b":{"data_offsets":[8,12],"shape":[1,1],"dtype":"F32"},)"
+                  R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
+                  "12345678abcd")};
 }
 
 // A change of the header's size makes the length before it wrong, and hardly an input would be read further:
