@@ -68,7 +68,7 @@ double norm(const std::vector<Real>& a) {
   return norm(std::span<const Real>(a));
 }
 
-// The largest |a - b|; NaN if a number of a is NaN, so compare with !(error <= tolerance).
+// The largest |a - b|; NaN, which is below no tolerance, if a number of a or b is NaN or the sizes differ.
 template <class A, class B>
 double largest_difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::quiet_NaN();
