@@ -77,7 +77,7 @@ class Commands(CliTest):
                 config = re.sub(rf'"{re.escape(key)}": \d+', f'"{key}": {value}', config)
             file.write_text(config, encoding="utf-8")
         draw_once()
-        for line in course.commands(TEXT):
+        for line in dict.fromkeys(course.commands(TEXT)):
             with self.subTest(line):
                 words = shlex.split(line, comments=True)
                 run = run_script(*words, cwd=self.folder) if words[0].endswith(".py") else self.call(

@@ -25,7 +25,6 @@ import measure
 import reproduce
 from lib import forward, papers, papers_run, papers_tables, safetensors_io
 from lib.command import ScriptError
-from lib.papers_pictures import save
 from lib.runs import Run
 from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, gap, growth,
                     identity, lr_sensitivity, muon_norms, radial, sharpness_order, theory)
@@ -140,9 +139,8 @@ class MadeUp(unittest.TestCase):
                 if name != "amplification":  # whose lines are called by A, which is made up
                     self.assertEqual(*titles)
                 self.assertNotRegex("\n".join(lines), r"\b(nan|inf|diverged)\b")
-                if hasattr(module, "picture"):
-                    save(module.picture(self.results[name]), self.folder / "picture.png")
-                    self.assertEqual((self.folder / "picture.png").read_bytes()[:8], PNG)
+                if hasattr(module, "picture"):  # the quick forms write it to a file
+                    self.assertGreater(len(module.picture(self.results[name]).axes), 0)
 
     def check_losses_of_page(self, name):
         """Runs with the losses of the page must give its table, and its claims as far as these are about losses.

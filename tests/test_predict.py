@@ -194,6 +194,14 @@ LARGE_EMBEDDINGS = {"n_layer": 2, "context": 4, "activation": "swiglu", "positio
 
 
 class Command(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        """Predicts once, so that the scripts' processes inherit the tables and the text's statistics."""
+        first = cls("make")
+        first.setUp()
+        cls.addClassCleanup(first.doCleanups)
+        mean_field.predict(mean_field.resolved(first.path(first.make())))
+
     def make(self, **model):
         init = model.pop("init", SMALL["init"])
         return self.config({"model": {**SMALL, **model, "init": init}, "data": TEXT, "train": {"batch_size": 8}})
