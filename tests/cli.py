@@ -17,6 +17,7 @@ import tempfile
 import time
 import unittest
 import warnings
+from unittest import mock
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
@@ -149,6 +150,11 @@ def run_script(path, *arguments, cwd, timeout=300, env=None):
         for stream in (out, errors):
             stream.seek(0)
         return subprocess.CompletedProcess(words, process.exitcode, out.read(), errors.read())
+
+
+def without_comparison():
+    """Keeps sweep.py, run by run_script(), from starting compare.py, which takes longer than the runs of a test."""
+    return mock.patch.object(sys, "executable", "/bin/true")
 
 
 class Run:

@@ -36,7 +36,7 @@ SEEDS = {1: [0], 2: [-0.5**0.5, 0.5**0.5], 3: [-1, 0, 1]}  # by number of seeds:
 WITH_LOSS_TABLE = [
     name for name, module in MODULES.items() if hasattr(module, "loss_table") and name != "amplification"]  # made-up A
 ONE_OF_A_KIND = {
-    "growth": "probes", "warmup": "trains", "collapse": "measures what it trained", "residual": "probes and trains"}
+    "growth": "probes", "rmsnorm": "trains", "anchor": "measures what it trained", "residual": "probes and trains"}
 
 
 def runs_of(losses, **columns):

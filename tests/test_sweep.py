@@ -3,6 +3,7 @@
 
 NORMSCOPE_LONG=1 kills 200 times instead of 12; NORMSCOPE_SEED=N draws other moments."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -19,11 +20,13 @@ import time
 import unittest
 from unittest import mock
 
-from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv  # which finds lib
+from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv, without_comparison  # which finds lib
 from lib.grid import GridPoint, labelled_keys, labels_of
 from lib.sweep_folder import Locks
 
-SWEEP = [sys.executable, os.path.join(ROOT, "scripts", "sweep.py")]
+# A sweep in a process of its own, also without the table of compare.py.
+SWEEP = [sys.executable, "-c", "import runpy, sys; sys.executable = '/bin/true'; del sys.argv[0]; "
+         "runpy.run_path(sys.argv[0], run_name='__main__')", os.path.join(ROOT, "scripts", "sweep.py")]
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
 FAST = {"train.steps": [2]}
 SLOW = {"train.steps": [10_000_000]}  # long enough to be stopped in it
@@ -39,8 +42,8 @@ class SweepTest(CliTest):
         return name
 
     def script(self, *arguments, with_comparison=False, **options):
-        """As in CliTest. Without the table of compare.py, which takes longer than the runs of a test, unless asked for."""
-        with mock.patch.object(sys, "executable", sys.executable if with_comparison else "/bin/true"):
+        """As in CliTest. A sweep prints the table of compare.py only with `with_comparison`."""
+        with contextlib.nullcontext() if with_comparison else without_comparison():
             return super().script(*arguments, **options)
 
     def sweep(self, *options, code=0, out="out", with_comparison=False, **parts):
@@ -267,12 +270,12 @@ class Runs(SweepTest):
         self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
 
     def test_progress_on_a_terminal_and_in_a_pipe(self):
-        self.file(grid={"train.steps": [4000]}, seeds=[1, 2])
+        self.file(grid={"train.steps": [2000]}, seeds=[1, 2])
         command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])
         shown = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.folder, env=environment(TERM="xterm"),
                                stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         self.assertRegex(shown, rb"\r\x1b\[K1 of 2 done, 1 running, about \d+:\d\d left")
-        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=4000_seed=1 ")
+        self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=2000_seed=1 ")
         self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
 
 
