@@ -33,6 +33,37 @@ def edit(root, edits):
         (root / name).write_text(code, encoding="utf-8")
 
 
+def commands():
+    """{a file of src: [folder, words] of the command that compiles it in the build under test, without its input and
+    output}, and the object files of the programs that are linked again, {name: [path]}."""
+    entries = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
+    words_of, objects = {}, {"mutant": [], "mutant_tests": []}
+    for entry in entries:
+        words = shlex.split(entry["command"])
+        made = words.index("-o")
+        for name, place in (("mutant", "/normscope.dir/src/cli/"), ("mutant_tests", "/test_cases.dir/")):
+            if place in "/" + words[made + 1]:
+                objects[name].append(os.path.join(entry["directory"], words[made + 1]))
+        del words[made:made + 4]  # -o OBJECT -c SOURCE
+        if "-include" in words:  # a precompiled header, made with other options than those of a mutant
+            del words[words.index("-include"):][:2]
+        words_of[entry["file"]] = entry["directory"], words
+    return words_of, objects
+
+
+def compiled(folder, units, words, directory):
+    """The objects of these units of folder/src, compiled as one file, which reads each header once; one by one if
+    together they do not compile, as two units may have functions of one name."""
+    together = folder / (units[0].replace("/", "-") + ".cpp")
+    together.write_text("".join(f'#include "{folder / "src" / unit}"\n' for unit in units), encoding="utf-8")
+    command = [*words, "-c", str(together), "-o", f"{together}.o"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return [f"{together}.o"]
+    assert len(units) > 1, f"{units[0]} with its edits does not compile:\n{done.stderr}"
+    return [made for unit in units for made in compiled(folder, [unit], words, directory)]
+
+
 def build(folder, units, edits, options=()):
     """Programs with edits of files of src, of which these units are compiled: the path of `mutant`, which stands for
     normscope; `mutant_tests` beside it stands for normscope_tests if the build has them."""
@@ -41,37 +72,26 @@ def build(folder, units, edits, options=()):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(ROOT) / "src" / name, source / name)
     edit(source, edits)
-    all_commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
-    commands = {c["file"]: c for c in all_commands}
-
-    def compiled(unit):
-        """(the path of the unit's object, the words of the command that made it)"""
-        command = commands[str(Path(ROOT) / "src" / unit)]
-        words = shlex.split(command["command"])
-        made = str(folder / unit.replace("/", "-")) + ".o"
-        words = words[:words.index("-o")] + ["-o", made, "-c", str(source / unit)]
-        # Without optimisation no precompiled header made with it can be used.
-        optimised = "-O1" if "-include" in words else "-O0"
-        words = [words[0], f"-I{source}", *(optimised if w == "-O3" else w for w in words[1:]), "-w", *options]
-        subprocess.run(words, cwd=command["directory"], check=True)
-        return made, words
-
+    words_of, own_objects = commands()
+    groups = {}  # {options of the compiler: units}
+    for unit in units:
+        directory, words = words_of[str(Path(ROOT) / "src" / unit)]
+        words = [words[0], f"-I{source}", *("-O0" if word == "-O3" else word for word in words[1:]), "-w", *options]
+        groups.setdefault((directory, *words), []).append(unit)
+    parts = [(of, words, directory) for (directory, *words), all_of in groups.items()
+             for of in (all_of[::2], all_of[1::2]) if of]
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        objects, all_words = zip(*pool.map(compiled, units))
-    words = all_words[0]
+        objects = [made for part in pool.map(lambda part: compiled(folder, *part), parts) for made in part]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
-    programs = {"mutant": r"CMakeFiles/normscope\.dir/src/cli/", "mutant_tests": r"CMakeFiles/test_cases\.dir/"}
     cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
     mpi = re.findall(r"^MPI_\w+_LIBRARY:FILEPATH=(/.+)$", cache, re.MULTILINE)  # where the build has one
-    runtimes = [w for w in words if w.startswith(("-fopenmp", "-fsanitize="))]
+    compiler, *words = parts[0][1]
+    runtimes = [word for word in words if word.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
-    for name, place in programs.items():
-        own = [os.path.join(c["directory"], match[1]) for c in all_commands
-               if (match := re.search(rf" -o ({place}\S+\.o)\b", c["command"]))]
-        if not own or not all(map(os.path.exists, own)):
-            continue  # a build without the tests
-        subprocess.run([words[0], *linker, *runtimes, "-o", str(folder / name), *own, *objects,
-                        str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
+    for name, own in own_objects.items():
+        if own and all(map(os.path.exists, own)):  # a build may lack the tests
+            subprocess.run([compiler, *linker, *runtimes, "-o", str(folder / name), *own, *objects,
+                            str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
 
 
