@@ -3,7 +3,7 @@
 from lib.figures import DASHES, INK, LINES, MUTED, PALETTE
 from lib.panels import draw, name_ends, scale_y, whole_x, write_unit
 from lib.papers import Claim, config_of, distance_from_law, learns, log_slope, stays_at_unigram
-from lib.papers_pictures import (COLORS, STYLES, Law, Line, beside_laws, by_layer, depth_ticks, drawing, figure_of,
+from lib.papers_pictures import (COLORS, STYLES, Line, Panel, beside_laws, by_layer, depth_ticks, drawing, figure_of,
                                  losses_by_rate, seeds_of)
 from lib.papers_run import (amplification, curve, fresh, growth_of_gradient, law_of_growth, normscope, predicted,
                             probe, read_csv, stream, sweep)

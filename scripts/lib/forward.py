@@ -69,8 +69,8 @@ class Transformer:
         return self.norm("embed_norm", x) if self.model["embed_norm"] or self.sublayers[0][2]["embed_norm"] else x
 
     def after(self, x, block, name, row):
-        """The stream after a sublayer, "attn" or "ffn", that reads the stream x. `block`: counted from 0; `row`: that of
-        the sublayer's placement."""
+        """The stream after a sublayer, "attn" or "ffn", that reads the stream x. `block`: counted from 0; `row`: the
+        row of the sublayer's placement."""
         model, prefix = self.model, f"blocks.{block}.{name}"
         names = iter((f"{prefix}_norm", f"{prefix}_post_norm"))  # of the norms that the placement has, in their order
         read = self.norm(next(names), x) if row["norm_in"] else x
@@ -89,14 +89,15 @@ class Transformer:
         """Causal attention of x (B, T, C), without the scale of the branch."""
         B, T, C = x.shape
         qkv = self.linear(x, f"{prefix}.qkv").reshape(B, T, 3, self.model["n_head"], -1)
-        q, k, v = (self.of_heads(qkv[:, :, i].swapaxes(1, 2), f"{prefix}.{name}") for i, name in enumerate("qkv"))
+        q, k, v = (self.normed_and_rotated(qkv[:, :, i].swapaxes(1, 2), f"{prefix}.{name}")
+                   for i, name in enumerate("qkv"))
         scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
         scores = np.where(np.tri(T, dtype=bool), scores, -np.inf)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         y = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(B, T, C)
         return self.linear(self.norm(f"{prefix}.inner_norm", y) if inner else y, f"{prefix}.out")
 
-    def of_heads(self, x, name):
+    def normed_and_rotated(self, x, name):
         """Queries, keys or values (B, H, T, D) after their norm, if they have one, and rope's rotation of queries and
         keys."""
         if (gain := self.weights.get(f"{name}_norm.weight")) is not None:

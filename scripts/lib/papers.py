@@ -10,9 +10,9 @@ name. A module has
   table(results)           returns Markdown for the page; may be missing
   picture(results)         returns a matplotlib figure for the page; may be missing
 
-The ranges of the claims come from the papers, the laws at initialisation, or what a reader would take for no
-difference; they were not fitted to the outcome of one run. The question and the sources of an experiment are in its
-config file.
+A law is a value that theory expects: a closed formula, or what lib.mean_field predicts. The ranges of the claims come
+from the papers, the laws at initialisation, or what a reader would take for no difference; they were not fitted to the
+outcome of one run. The question and the sources of an experiment are in its config file.
 """
 
 import importlib

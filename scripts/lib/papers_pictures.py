@@ -11,8 +11,8 @@ from lib.papers import UNIGRAM
 from lib.runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
-Line = namedtuple("Line", "name color dash", defaults=["-"])
-Law = namedtuple("Law", "title unit probes first_layer log")  # a panel of `by_layer`
+Line = namedtuple("Line", "name color dash", defaults=["-"])  # a dash, or a marker for points
+Panel = namedtuple("Panel", "title unit probes first_layer log")  # of `by_layer`
 HEIGHT = 3.1  # inches, of a panel
 STYLES = placement_styles(PLACEMENTS)  # {placement: (colour, dash, marker)}
 COLORS = {name: color for name, (color, _, _) in STYLES.items()}
@@ -77,9 +77,8 @@ def losses_by_rate(runs, title, panels, lines):
 
 @drawing
 def by_layer(title, panels, lines, subtitle, xlabel=None):
-    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one: a panel for
-    each Law, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}. `lines`: {name: Line}; a Line
-    whose dash is a marker is drawn as points."""
+    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one. `panels`: list
+    of Panel, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}; `lines`: {name: Line}."""
     figure, axes = figure_of(len(panels), title, subtitle, lines.values())
     for axis, panel in zip(axes, panels):
         axis.set_title(panel.title)

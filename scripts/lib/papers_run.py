@@ -53,14 +53,14 @@ def output_of(command, show=False):
     command fails."""
     show = show and sys.stdout.isatty()
     command = [str(word) for word in command]
-    done = subprocess.run(command, text=True, check=False, stdout=None if show else subprocess.PIPE,
-                          stderr=None if show else subprocess.PIPE)
-    if done.returncode == 130:
+    process = subprocess.run(command, text=True, check=False, stdout=None if show else subprocess.PIPE,
+                             stderr=None if show else subprocess.PIPE)
+    if process.returncode == 130:
         sys.exit(130)
-    if done.returncode != 0:
-        print(done.stderr or "", end="", file=sys.stderr)
+    if process.returncode != 0:
+        print(process.stderr or "", end="", file=sys.stderr)
         sys.exit(f"[reproduce] `{' '.join(command)}` failed; its message is above")
-    return done.stdout
+    return process.stdout
 
 
 def read_csv(path):
@@ -205,11 +205,11 @@ def probed(config, folder, seeds, quick, settings):
         settings = {**TINY_PROBE, "data.path": tiny_text(folder.parent), **settings}
     settings = [f"{key}={value}" for key, value in settings.items()]
     note = json.dumps([seeds, mean_field.resolved(config, settings)])
-    done = folder / "probed.json"  # the note, written when the probe has ended
-    if not done.exists() or done.read_text(encoding="utf-8") != note or last_change(done) <= last_change(program()):
+    kept = folder / "probed.json"  # the note, written when the probe has ended
+    if not kept.exists() or kept.read_text(encoding="utf-8") != note or last_change(kept) <= last_change(program()):
         options = [word for setting in settings for word in ("--set", setting)]
         normscope("probe", config, *options, "--seeds", seeds, "--out", folder, "--overwrite")
-        write_atomically(done, note)
+        write_atomically(kept, note)
     return [folder / f"seed-{seed}" for seed in range(1, seeds + 1)]
 
 

@@ -265,7 +265,7 @@ def noise_of(groups):
     empty without such a group. Two runs of a group are apart by √2 times its standard deviation over seeds."""
     losses = [[run.record["final_val_loss"] for run in group.runs if run.record["status"] == "done"
                and run.record.get("final_val_loss") is not None] for group in groups]
-    apart = sorted(math.sqrt(2) * standard_deviation(of_group) for of_group in losses if len(of_group) > 2)
+    apart = sorted(math.sqrt(2) * standard_deviation(values) for values in losses if len(values) > 2)
     if not apart or not math.isfinite(apart[-1]):
         return []
     sizes = dict.fromkeys(f"{value:.2g}" for value in (apart[0], apart[-1]))

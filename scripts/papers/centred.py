@@ -1,6 +1,6 @@
 """Gupta et al. 2024: how large the mean over features of a token's vector is, before and after training, by norm."""
 
-from lib.experiment import (DASHES, PALETTE, Claim, Law, Line, Model, by_layer, config_of, fresh, markdown, probe,
+from lib.experiment import (DASHES, PALETTE, Claim, Line, Model, Panel, by_layer, config_of, fresh, markdown, probe,
                             spread, sweep)
 
 NORMS, PLACEMENTS = ("layernorm", "rmsnorm"), ("pre", "sandwich", "post", "deepnorm")
@@ -30,7 +30,7 @@ def run(config, out, quick):
             "after": {variant: runs.measured("after", **values) for variant, values in VARIANTS.items()}}
 
 
-def of_blocks(values):
+def mean_over_blocks(values):
     """The mean over the blocks' outputs, for each seed."""
     return values[:, 1:].mean(axis=1)
 
@@ -40,24 +40,27 @@ def claims(means):
                                        ("sandwich", "rmsnorm", 0.75, 1.25), ("sandwich", "layernorm", 0.2, 0.33)):
         law = " (law 0.27)" if placement == "sandwich" and norm == "layernorm" else ""
         yield Claim(f"{placement}, {norm}, before training: C mean²/mean square{law}",
-                    of_blocks(means["before training"][norm, placement]).mean(), low, high)
+                    mean_over_blocks(means["before training"][norm, placement]).mean(), low, high)
     for placement, norm, low in (*((placement, "rmsnorm", 0.33) for placement in PLACEMENTS),
                                  ("pre", "layernorm", 0.33), ("sandwich", "layernorm", 0)):
         yield Claim(f"{placement}, {norm}, after: C mean²/mean square",
-                    of_blocks(means["after"][norm, placement]).mean(), low, 3)
+                    mean_over_blocks(means["after"][norm, placement]).mean(), low, 3)
 
 
 def table(means):
-    lines = [[f"{norm}, {time}", *(spread(of_blocks(values[norm, placement]), "{:.2f}") for placement in PLACEMENTS)]
-             for norm in NORMS for time, values in means.items()]
+    lines = []
+    for norm in NORMS:
+        for time, values in means.items():
+            cells = [spread(mean_over_blocks(values[norm, placement]), "{:.2f}") for placement in PLACEMENTS]
+            lines.append([f"{norm}, {time}", *cells])
     return markdown(["C mean²/mean square", *PLACEMENTS], *lines)
 
 
 def picture(means):
     lines = {(norm, time): Line(f"{norm}, {time}", color, dash)
              for norm, color in zip(NORMS, PALETTE) for time, dash in zip(means, (DASHES, "-"))}
-    panels = [Law(placement, "C mean² / mean square",
-                  {(norm, time): (means[time][norm, placement], None) for norm, time in lines}, 0, False)
+    panels = [Panel(placement, "C mean² / mean square",
+                    {(norm, time): (means[time][norm, placement], None) for norm, time in lines}, 0, False)
               for placement in PLACEMENTS]
     return by_layer("The mean of a token's vector, over that of a random direction", panels, lines,
                     "mean (lines) and range (bands) of the seeds")

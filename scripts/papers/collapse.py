@@ -1,6 +1,6 @@
 """Noci et al. 2022: the tokens of a deep post-norm become one vector, unless branches weigh less."""
 
-from lib.experiment import (Claim, Law, amplification, beside_laws, choices, fresh, learns, loss_table, predicted,
+from lib.experiment import (Claim, Panel, amplification, beside_laws, choices, fresh, learns, loss_table, predicted,
                             stays_at_unigram, table_of, token_cosine)
 
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × L^-½": {"branch_scale": "L^-0.5"}}
@@ -49,5 +49,5 @@ def picture(runs):
         for depth, values in DEPTHS.items():
             cosines = runs.measured("tokens", **own, **values)
             probes[depth] = cosines[:, 0], cosines[0, 1]
-        panels.append(Law(scale, "", probes, 0, False))
+        panels.append(Panel(scale, "", probes, 0, False))
     return beside_laws("Cosine of two tokens, post-norm before training", panels)

@@ -21,9 +21,9 @@ MEASURES = {"rises": rises}
 def parts(runs, placement, norm):
     """(rises of the blocks' norms (seeds, blocks, norms of a block), of the final norm (seeds) or None, of all)."""
     values = runs.measured("rises", norm_placement=placement, norm=norm)
-    of_blocks = values[:, :-2] if placement in WITH_FINAL_NORM else values[:, :-1]
+    block_rises = values[:, :-2] if placement in WITH_FINAL_NORM else values[:, :-1]
     final = values[:, -2] if placement in WITH_FINAL_NORM else None
-    return of_blocks.reshape(len(values), -1, len(PLACEMENTS[placement])), final, values[:, -1]
+    return block_rises.reshape(len(values), -1, len(PLACEMENTS[placement])), final, values[:, -1]
 
 
 def claims(runs):

@@ -1,7 +1,7 @@
 """How the residual stream grows with depth at initialisation, beside the law of each placement, whose closed form is on
 the page."""
 
-from lib.experiment import Claim, Law, beside_laws, distance_from_law, placements, probe, stream
+from lib.experiment import Claim, Panel, beside_laws, distance_from_law, placements, probe, stream
 
 PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
 
@@ -26,4 +26,4 @@ def claims(probes):
 
 def picture(probes):
     return beside_laws("Mean square of the residual stream at initialisation",
-                       [Law("", "mean square (units²)", probes, 0, True)])
+                       [Panel("", "mean square (units²)", probes, 0, True)])

@@ -3,7 +3,7 @@
 import re
 
 from lib import safetensors_io
-from lib.experiment import STYLES, Claim, Law, Line, Model, by_layer, learns, normscope, np, seeds_of, unit
+from lib.experiment import STYLES, Claim, Line, Model, Panel, by_layer, learns, normscope, np, seeds_of, unit
 
 PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
 
@@ -61,6 +61,6 @@ def picture(runs):
     for name, title, text in (("angle", "Angle between a block's input and output", "degrees"),
                               ("rise", "Rise of the loss without the block", "nats per character")):
         values = {placement: (runs.measured(name, norm_placement=placement), None) for placement in PLACEMENTS}
-        panels.append(Law(title, text, values, 1, False))
+        panels.append(Panel(title, text, values, 1, False))
     lines = {placement: Line(placement, *STYLES[placement][:2]) for placement in PLACEMENTS}
     return by_layer(f"What each of {depth} trained blocks does", panels, lines, seeds_of(runs))

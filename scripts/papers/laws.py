@@ -3,7 +3,7 @@
 import math
 from operator import itemgetter
 
-from lib.experiment import (Claim, Law, beside_laws, config_of, distance_from_law, fresh, np, placements, probe,
+from lib.experiment import (Claim, Panel, beside_laws, config_of, distance_from_law, fresh, np, placements, probe,
                             read_csv, stream, unit)
 
 PLACEMENTS = placements("pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid")
@@ -63,6 +63,6 @@ def claims(probes):
 
 def picture(probes):
     return beside_laws("Laws of a fresh network", [
-        Law("cos(x_0, x_l), T 1", "", probes["cosine"], 0, False),
-        Law("|dx_l| over |dx_L|, post, T 1", "", probes["gradient"], 0, True),
-        Law("Attention's entropy, T 64", "nats", probes["entropy"], 1, False)])
+        Panel("cos(x_0, x_l), T 1", "", probes["cosine"], 0, False),
+        Panel("|dx_l| over |dx_L|, post, T 1", "", probes["gradient"], 0, True),
+        Panel("Attention's entropy, T 64", "nats", probes["entropy"], 1, False)])

@@ -1,6 +1,7 @@
 """The length and the direction of weights before a norm: steps can only lengthen them, decay only shortens them."""
 
-from lib.experiment import PALETTE, Claim, Law, Line, Model, by_layer, choices, fresh, markdown, np, read_csv, seeds_of
+from lib.experiment import (PALETTE, Claim, Line, Model, Panel, by_layer, choices, fresh, markdown, np, read_csv,
+                            seeds_of)
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
 CONTROL = "head"  # whose length matters to the loss
@@ -48,11 +49,11 @@ MEASURES = {"lengths": lengths, "turned": turned}
 
 
 def claims(runs):
-    of_decay = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
-    for name, measured in of_decay.items():
+    by_decay = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
+    for name, measured in by_decay.items():
         off = np.abs(measured[:, :-1, 0] / measured[:, :-1, 1] - 1)
         yield Claim(f"{name}: worst length over its law, less 1", float(off.max()), 0, 1e-3)
-    free, decayed = of_decay.values()
+    free, decayed = by_decay.values()
     yield Claim("decay 0: the smallest change of a length in a step, over the length",
                 float((np.diff(free[:, :-1, 0]) / free[:, :-1, 0, :-1]).min()), -1e-6, 1)
     yield Claim("decay 0: length of the head, which matters to the loss, over its law, less 1",
@@ -76,8 +77,8 @@ def table(runs):
 
 def picture(runs):
     measured = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
-    panels = [Law(matrix, "length", {name: (of_decay[:, number, 0], of_decay[:, number, 1].mean(axis=0))
-                                     for name, of_decay in measured.items()}, 1, False)
+    panels = [Panel(matrix, "length", {name: (values[:, number, 0], values[:, number, 1].mean(axis=0))
+                                       for name, values in measured.items()}, 1, False)
               for number, matrix in enumerate(MATRICES)]
     lines = {name: Line(name, color) for name, color in zip(DECAYS, PALETTE)}
     subtitle = f"{seeds_of(runs)}; dashed: law"

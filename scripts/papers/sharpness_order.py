@@ -17,9 +17,9 @@ def mean_squares(run):
     def by_kind(chosen):
         result = []
         for pattern in KINDS.values():
-            of_kind = [row for row in chosen if re.search(pattern, row["param"])]
-            squares = sum(float(row["grad_norm"])**2 for row in of_kind)
-            result.append(squares / sum(int(row["numel"]) for row in of_kind))
+            rows_of_kind = [row for row in chosen if re.search(pattern, row["param"])]
+            squares = sum(float(row["grad_norm"])**2 for row in rows_of_kind)
+            result.append(squares / sum(int(row["numel"]) for row in rows_of_kind))
         return result
 
     first, later = ([row for row in rows if row["step"] == "1"], [row for row in rows if int(row["step"]) > half])
@@ -54,6 +54,6 @@ def table(runs):
     for placement in ("pre", "post"):
         for time in TIMES:
             squares = squares_of(runs, placement, time)
-            of_ffn = squares[list(KINDS).index("FFN")]
-            lines.append([f"{placement}, {time}", *(f"{square / of_ffn:.2g}" for square in squares)])
+            ffn_square = squares[list(KINDS).index("FFN")]
+            lines.append([f"{placement}, {time}", *(f"{square / ffn_square:.2g}" for square in squares)])
     return markdown(["mean square of the gradient, over the FFN's", *KINDS], *lines)

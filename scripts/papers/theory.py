@@ -3,7 +3,7 @@
 import math
 from operator import itemgetter
 
-from lib.experiment import COLORS, Claim, Law, beside_laws, markdown, np, placements, probe, stream
+from lib.experiment import COLORS, Claim, Panel, beside_laws, markdown, np, placements, probe, stream
 
 VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
             "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
@@ -73,5 +73,5 @@ def picture(probes):
     for site, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"),
                               ("rms", "Activation rms of the stream", "units")):
         placed = {name: pair for name, pair in probes[site].items() if name in COLORS}
-        panels.append(Law(title, unit, placed, 0, True))
+        panels.append(Panel(title, unit, placed, 0, True))
     return beside_laws("Before training: probes, and what theory expects of them", panels)

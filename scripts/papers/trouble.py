@@ -1,6 +1,6 @@
 """What goes wrong in Norm(x + F(x)), before training and after five steps: the gradient by layer, and the tokens."""
 
-from lib.experiment import STYLES, Claim, Law, Line, by_layer, placements, read_csv, seeds_of
+from lib.experiment import STYLES, Claim, Line, Panel, by_layer, placements, read_csv, seeds_of
 
 PLACEMENTS = placements("pre", "post")
 TIMES = ("before training", "after five steps")
@@ -37,8 +37,8 @@ def claims(runs):
 
 def picture(runs):
     quantities = (("gradient rms (nats per unit)", True), ("cosine of two tokens", False))
-    panels = [Law(time, text, {name: (runs.measured("layers", **values)[:, TIMES.index(time), number], None)
-                               for name, values in PLACEMENTS.items()}, 0, log)
+    panels = [Panel(time, text, {name: (runs.measured("layers", **values)[:, TIMES.index(time), number], None)
+                                 for name, values in PLACEMENTS.items()}, 0, log)
               for number, (text, log) in enumerate(quantities) for time in TIMES]
     lines = {name: Line(name, *STYLES[name][:2]) for name in PLACEMENTS}
     return by_layer("Pre-norm and post-norm, 12 blocks", panels, lines, seeds_of(runs))
