@@ -144,7 +144,7 @@ def main():
     except (OSError, subprocess.CalledProcessError):
         parser.exit(2, f"[bench_peers] {arguments.python} has no PyTorch; install it (`pip install torch` in a virtual "
                        "environment) and name that environment's python with --python\n")
-    print(f"PyTorch {version} ({arguments.python}) beside {BINARY}\n{HEADER}", flush=True)
+    print(f"PyTorch {version} ({arguments.python}) against {BINARY}\n{HEADER}", flush=True)
     numbers = arguments.shape or range(1, len(SHAPES) + 1)
     for shape in QUICK if arguments.quick else [SHAPES[number - 1] for number in numbers]:
         print(shape, flush=True)

@@ -117,9 +117,9 @@ def print_rates(pairs):
 
 
 def print_csv(entries):
-    """Prints the table as CSV: a row a group; a column for each key in which groups differ. Metrics are means over
-    seeds, followed by their standard error; `_at_most` is true if the mean of a metric to a target is an upper
-    bound."""
+    """Prints the table as CSV: a row a group; the number of all its seeds; metrics, which are means over the seeds that
+    Group.metric_values counts, each followed by its standard error; a column for each key in which groups differ.
+    `_at_most` is true if the mean of a metric to a target is an upper bound."""
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
     varied = [key for key in keys if key not in KEYS.values()]
     suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}

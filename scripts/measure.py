@@ -222,7 +222,7 @@ def validation_windows(model):
 
 
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
-    """What each norm does: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
+    """The use of each norm: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
     {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen; `spread`: standard deviation over
     average of the rows' own; rises, in nats, are of the loss on the validation text. `average`: a function of the
     deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row by a number of

@@ -1,4 +1,4 @@
-"""What the modules of scripts/papers are written with, under one name: claims, sweeps and probes, tables, pictures."""
+"""All that the modules of scripts/papers use, under one name: claims, sweeps and probes, tables, pictures."""
 
 from lib.figures import DASHES, INK, LINES, MUTED, PALETTE
 from lib.panels import draw, name_ends, scale_y, whole_x, write_unit

@@ -32,7 +32,7 @@ FUNCTIONS = {
     "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),
 }
 POINTWISE = {"dyt": lambda x: np.tanh(0.5 * x), "derf": lambda x: erf(0.5 * x)}  # norms, at their first alpha
-# Of f(u_t): `value` E f(u_t) f(u_s) and `slope` E f'(u_t) f'(u_s), (T, T); `mean` E f(u_t) and `gain` E f'(u_t), (T).
+# Moments of f(u_t): `value` E f(u_t) f(u_s), `slope` E f'(u_t) f'(u_s), (T, T); `mean` E f(u_t), `gain` E f'(u_t), (T).
 Response = namedtuple("Response", "value slope mean gain")
 
 

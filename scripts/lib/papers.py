@@ -1,4 +1,4 @@
-"""What an experiment of configs/papers consists of, and the claims that it makes.
+"""The pieces of an experiment of configs/papers, and the claims that it makes.
 
 An experiment is a module of scripts/papers. Its config in configs/papers and its marks on the page there have the same
 name. A module has

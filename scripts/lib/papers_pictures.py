@@ -19,7 +19,7 @@ COLORS = {name: color for name, (color, _, _) in STYLES.items()}
 
 
 def save(figure, path):
-    """Writes the figure as a PNG with few colours: it is kept beside the page."""
+    """Writes the figure as a PNG with few colours: the page shows it, and the repository keeps it."""
     file = io.BytesIO()
     with look():
         figure.savefig(file, format="png", dpi=100)
@@ -98,7 +98,7 @@ def by_layer(title, panels, lines, subtitle, xlabel=None):
 
 
 def beside_laws(title, panels):
-    """Points by layer beside the laws that scripts/predict.py has."""
+    """Points by layer, with dashed lines for the laws that scripts/predict.py has."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.probes))
     spare = iter((INK, MUTED, *PALETTE[4:], INK))  # colours for names that are no placement
     lines = {}

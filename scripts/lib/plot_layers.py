@@ -24,8 +24,8 @@ THEORY_WIDTH = 1.2
 @drawing
 def plot(groups, step=None, theory=False):
     """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, if more than one
-    step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, beside
-    dashed lines: the values that theory predicts for fresh weights."""
+    step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, with
+    dashed lines for the values that theory predicts of fresh weights."""
     streams = {group: [Site(run) for run in group.runs] for group in groups}
     every, faceted, names = sum(streams.values(), []), facets(groups), end_names(groups)
     if theory and step is None:

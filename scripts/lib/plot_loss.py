@@ -1,4 +1,4 @@
-"""Plots training and validation loss of one or more runs against the step, tokens or seconds, beside the losses of
+"""Plots training and validation loss of one or more runs against the step, tokens or seconds, with the losses of
 simple models."""
 
 import json

@@ -154,7 +154,7 @@ def _scales_init(group):
 
 
 def on_groups(groups, target):
-    """What stands out in the runs of each group."""
+    """The striking results in the runs of each group, and a warning of single seeds."""
     for group in groups:
         for run in group.runs:
             for kind, sentence in remarks_on_run(group, run, target):

@@ -1,4 +1,4 @@
-"""How fast tokens become alike with depth before training, by the norm's place, beside theory."""
+"""How fast tokens become alike with depth before training, by the norm's place, compared with theory."""
 
 from lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np, placements,
                             probe, stream, write_unit)

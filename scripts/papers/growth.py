@@ -1,5 +1,5 @@
-"""How the residual stream grows with depth at initialisation, beside the law of each placement, whose closed form is on
-the page."""
+"""The growth of the residual stream with depth at initialisation, compared with the law of each placement, whose closed
+form is on the page."""
 
 from lib.experiment import Claim, Panel, beside_laws, distance_from_law, placements, probe, stream
 

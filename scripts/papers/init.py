@@ -1,4 +1,4 @@
-"""Is the place of the norm the cause, or the size of the branches beside the stream?"""
+"""Is the place of the norm the cause, or the size of the branches, compared with the stream?"""
 
 from lib.experiment import Claim, learns, loss_table, placements, stays_at_unigram
 

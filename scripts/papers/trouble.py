@@ -1,4 +1,4 @@
-"""What goes wrong in Norm(x + F(x)), before training and after five steps: the gradient by layer, and the tokens."""
+"""The trouble with Norm(x + F(x)), before training and after five steps: the gradient by layer, and the tokens."""
 
 from lib.experiment import STYLES, Claim, Line, Panel, by_layer, placements, read_csv, seeds_of
 
