@@ -27,10 +27,9 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --base "pre · L 12"
   scripts/compare.py runs/sweep --target 2.0               steps, tokens and seconds to a loss of 2.0
 """
-# Columns of the table before the metrics: title, and member of an entry of comparison()["runs"].
-FACTS = [("placement", "placement"), ("norm", "norm"), ("L", "n_layer"), ("params", "params"), ("status", "status")]
-# {member: the config's key}
-KEYS = {"placement": "model.norm_placement", "norm": "model.norm", "n_layer": "model.n_layer"}
+# Columns of the table before the metrics: title, member of an entry of comparison()["runs"], and its config key if any.
+FACTS = [("placement", "placement", "model.norm_placement"), ("norm", "norm", "model.norm"),
+         ("L", "n_layer", "model.n_layer"), ("params", "params", None), ("status", "status", None)]
 
 
 def print_table(columns, indent=""):
@@ -50,10 +49,10 @@ def print_runs(entries):
     columns = [["run", *(entry["label"] for entry in entries)]]
     if has_seeds := any(len(entry["seeds"]) > 1 for entry in entries):
         columns += [["seeds", *(str(len(entry["seeds"])) for entry in entries)]]
-    for title, key in FACTS:
-        if len(entries) < 3 or KEYS.get(key) not in entries[0]["group"].labelled:
-            cells = [f"{entry[key]:,}" if isinstance(entry[key], int) else str(entry[key]) for entry in entries]
-            columns.append([title, *cells])
+    for title, member, key in FACTS:
+        if len(entries) < 3 or key not in entries[0]["group"].labelled:
+            values = [entry[member] for entry in entries]
+            columns.append([title, *(f"{value:,}" if isinstance(value, int) else str(value) for value in values)])
     for key, metric in entries[0]["metrics"].items():
         columns.append([metric["title"], *(entry["metrics"][key]["text"] for entry in entries)])
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
@@ -121,16 +120,16 @@ def print_csv(entries):
     Group.metric_values counts, each followed by its standard error; a column for each key in which groups differ.
     `_at_most` is true if the mean of a metric to a target is an upper bound."""
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
-    varied = [key for key in keys if key not in KEYS.values()]
+    varied = [key for key in keys if key not in [fact_key for _, _, fact_key in FACTS]]
     suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
     metrics = entries[0]["metrics"].items()
     columns = [(key, member) for key, metric in metrics for member in suffixes if member in metric]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     titles = [key + suffixes[member] for key, member in columns]
-    writer.writerow(["run", "seeds", *(key for _, key in FACTS), *titles, *varied])
+    writer.writerow(["run", "seeds", *(member for _, member, _ in FACTS), *titles, *varied])
     for entry in entries:
         values = [entry["metrics"][key][member] for key, member in columns]
-        writer.writerow([entry["label"], len(entry["seeds"]), *(entry[key] for _, key in FACTS),
+        writer.writerow([entry["label"], len(entry["seeds"]), *(entry[member] for _, member, _ in FACTS),
                          *("" if value is None or math.isnan(value) else value for value in values),
                          *(printable(entry["keys"].get(key, "")) for key in varied)])
 

@@ -40,27 +40,17 @@ def layers_of(run):
             "sites": {name: {"rms": lists(site.rms), "grad": lists(site.grad)} for name, site in complete.items()}}
 
 
-def has_column(run, name, column):
-    """Whether the header of a run's log names this column; False if there is no log."""
-    try:
-        with open(run.folder / name, encoding="utf-8", errors="replace") as file:
-            return column in file.readline().rstrip("\n").split(",")
-    except FileNotFoundError:
-        return False
-
-
 def losses_of(run):
     """{"train", "val"}: lists of [step, loss, tokens, seconds], with None for a loss that is not finite and for seconds
     that were not logged."""
-    columns = ("step", "train_loss", "val_loss", "tokens", "seconds")
     try:
-        rows = run.rows("metrics.csv", columns[:4 + has_column(run, "metrics.csv", "seconds")], "not a training run")
+        rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss", "tokens"), "not a training run")
     except ScriptError:
         return {"train": [], "val": []}
+    seconds = {step: rounded(value, 5) for step, value in run.progress("seconds")}
 
     def points(kept, column):
-        return [[int(row[0]), rounded(row[column], 5), int(row[3]), rounded(row[4], 5) if len(row) > 4 else None]
-                for row in rows[kept]]
+        return [[int(row[0]), rounded(row[column], 5), int(row[3]), seconds.get(row[0])] for row in rows[kept]]
 
     validated = np.flatnonzero(~np.isnan(rows[:, 2]))
     kept = validated[thinned(validated.size, MOST_VALIDATIONS)] if validated.size else validated
