@@ -206,6 +206,17 @@ def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
     return drawn
 
 
+def depth_panels(panels, faceted, title, series, pick, step=None, **options):
+    """Draws each of `faceted`, as figures.facets has them, in its panel by depth_panel, with the title "TITLE by depth"
+    and the facet, or the step if there is one facet. `series`: {group: list of its runs' series}. Returns the rows
+    drawn in all."""
+    drawn, when = [], when_shown(sum(series.values(), []), step)
+    for panel, (facet, groups) in zip(panels, faceted):
+        set_panel_title(panel, f"{title} by depth, {facet or when}")
+        drawn += depth_panel(panel, groups, [series[group] for group in groups], pick, step, **options)
+    return drawn
+
+
 def block_ticks(deepest, most=8):
     """Ticks of an axis of blocks: evenly spaced, at most about `most`, with the last block if that is possible."""
     apart = next(n for n in range(1, deepest + 2) if deepest % n == 0 and deepest <= most * n)

@@ -5,7 +5,7 @@ from operator import attrgetter
 from lib.command import ScriptError
 from lib.figures import drawing, end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
-from lib.panels import depth_panel, first_and_last, name_ends, scale_y, set_panel_title, when_shown, write_unit
+from lib.panels import depth_panels, first_and_last, name_ends, scale_y, when_shown, write_unit
 from lib.groups import shared_settings
 from lib.sites import Branches
 
@@ -45,16 +45,14 @@ def plot(groups, step=None):
     branches = {group: [Branches(run) for run in group.runs] for group in groups}
     every, faceted = sum(branches.values(), []), facets(groups)
     over_time = max(b.steps.size for b in every) > 1 and len(faceted) == 1
-    deepest, when = max(b.ffn.shape[1] - 1 for b in every), when_shown(every, step)
+    deepest = max(b.ffn.shape[1] - 1 for b in every)
     figure, axes = new_figure(len(faceted) + over_time, 2, 3.45, TITLE,
-                              shared_settings(groups) + (f" · {when}" if len(faceted) > 1 else ""),
+                              shared_settings(groups) + (f" · {when_shown(every, step)}" if len(faceted) > 1 else ""),
                               group_handles(groups, deepest), notes=notes(every) + left_out, names=end_names(groups))
     drawn = []
-    for row, (facet, members) in enumerate(faceted):
-        for panel, name in zip(axes[2 * row:], PANEL_TITLES):
-            set_panel_title(panel, f"{PANEL_TITLES[name]} by depth, {facet or when}")
-            series = [branches[group] for group in members]
-            drawn += depth_panel(panel, members, series, attrgetter(name), step, first=1)
+    for column, (name, title) in enumerate(PANEL_TITLES.items()):
+        panels = axes[column:2 * len(faceted):2]
+        drawn += depth_panels(panels, faceted, title, branches, attrgetter(name), step, first=1)
     for panel in axes[:2 * len(faceted)]:  # one scale for all, as below
         scale_y(panel, drawn)
     if over_time:

@@ -5,7 +5,7 @@ import math
 from operator import attrgetter
 
 from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, scaled
-from lib.panels import depth_panel, layer_of, name_ends, scale_y, set_panel_title, step_panel, when_shown, write_unit
+from lib.panels import depth_panels, layer_of, name_ends, scale_y, set_panel_title, step_panel, when_shown, write_unit
 from lib.groups import shared_settings
 from lib.runs import np
 from lib.sites import UNLOGGED, LoggedSteps
@@ -48,33 +48,28 @@ def plot(groups, step=None):
     series = {group: sum(map(heads, group.runs), []) for group in groups}
     every, faceted, names = sum(series.values(), []), facets(groups), end_names(groups)
     over_time = max(head.steps.size for head in every) > 1 and len(faceted) == 1
-    when, count = when_shown(every, step), len(MEASURES) * (len(faceted) + over_time)
+    panels_each = len(faceted) + over_time  # panels of a measure
+    count = len(MEASURES) * panels_each
     columns = 2 if len(faceted) % 3 else 3  # so that the panels of a measure begin a row
     deepest = max(head.entropy.shape[1] for head in every) - 1
     figure, axes = new_figure(math.ceil(count / columns), columns, 3.45, "What the attention heads do",
-                              shared_settings(groups) + (f" · {when}" if len(faceted) > 1 else ""),
+                              shared_settings(groups) + (f" · {when_shown(every, step)}" if len(faceted) > 1 else ""),
                               group_handles(groups, deepest), names=names, notes=[NOTE], panels=count)
-    panels = iter(axes)
     contexts = {group.runs[0].value("model.context") for group in groups}
     context = contexts.pop() if len(contexts) == 1 else None
-    for measure, (name, unit, log) in MEASURES.items():
-        pick, drawn = attrgetter(measure), []  # drawn: (panel, the rows drawn in it)
-        for title, members in faceted:
-            panel = next(panels)
-            set_panel_title(panel, f"{name} by depth, {title or when}")
-            rows = depth_panel(panel, members, [series[group] for group in members], pick, step, first=1)
-            drawn.append((panel, rows))
+    for number, (measure, (name, unit, log)) in enumerate(MEASURES.items()):
+        panels, pick = axes[number * panels_each:(number + 1) * panels_each], attrgetter(measure)
+        drawn = depth_panels(panels, faceted, name, series, pick, step, first=1)
         if over_time:
-            panel = next(panels)
-            set_panel_title(panel, f"{name} during training, last block")
-            drawn.append((panel, step_panel(panel, groups, list(series.values()), layer_of(pick, -1))))
+            set_panel_title(panels[-1], f"{name} during training, last block")
+            drawn += step_panel(panels[-1], groups, list(series.values()), layer_of(pick, -1))
         uniform = uniform_levels(measure, context)
-        for panel, _ in drawn:  # one scale for all panels of a measure
+        for panel in panels:  # one scale for all panels of a measure
             for height in uniform:
                 panel.axhline(height, color=MUTED, linewidth=scaled(1.2), linestyle=DOTS, zorder=1)
-            scale_y(panel, uniform + sum((rows for _, rows in drawn), []), log)
+            scale_y(panel, uniform + drawn, log)
             write_unit(panel, unit)
             name_ends(panel, names)
-    for panel in panels:
+    for panel in axes[count:]:
         panel.remove()
     return figure

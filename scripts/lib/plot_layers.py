@@ -4,7 +4,7 @@ import textwrap
 from operator import attrgetter
 
 from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, scaled
-from lib.panels import (depth_panel, first_and_last, layer_of, mark_diverged, name_ends, scale_y, set_panel_title,
+from lib.panels import (depth_panels, first_and_last, layer_of, mark_diverged, name_ends, scale_y, set_panel_title,
                         step_panel, when_shown, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
@@ -38,25 +38,18 @@ def plot(groups, step=None, theory=False):
     if theory:
         for group, why in predictions(groups)[1].items():
             subtitle += "\n" + textwrap.fill(f"No prediction for {group.label}: {why}", 116)
-        for handle in handles:  # there are points only
-            handle.set_linestyle("" if handle.get_marker() else "-")
-        handles.append(Line2D([], [], color="#555555", linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, label=THEORY))
-        if any(len(group.runs) == 1 for group in groups):
-            handles.append(Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED))
+        handles = theory_handles(handles, groups)
     figure, axes = new_figure(len(faceted) + over_time, 2, 3.45, "Gradients and activations of the residual stream",
                               subtitle, handles, names=names)
-    values = {quantity: [] for quantity in QUANTITIES}  # all that is drawn by depth
-    for row, (facet, members) in enumerate(faceted):
-        series = [streams[group] for group in members]
-        for panel, (quantity, (name, unit, _)) in zip(axes[2 * row:], QUANTITIES.items()):
-            set_panel_title(panel, f"{name} by depth, {facet or when_shown(every, step)}")
-            write_unit(panel, unit)
-            drawn = depth_panel(panel, members, series, attrgetter(quantity), step, line=not theory)
-            if theory:
+    for column, (quantity, (name, unit, log)) in enumerate(QUANTITIES.items()):
+        panels = axes[column:2 * len(faceted):2]
+        drawn = depth_panels(panels, faceted, name, streams, attrgetter(quantity), step, line=not theory)
+        if theory:
+            for panel, (_, members) in zip(panels, faceted):
                 drawn += theory_lines(panel, members, quantity)
-            values[quantity] += drawn
-    for panel, quantity in zip(axes[:2 * len(faceted)], [*QUANTITIES] * len(faceted)):  # one scale for all facets
-        scale_y(panel, values[quantity], QUANTITIES[quantity][2])
+        for panel in panels:  # one scale for all facets
+            scale_y(panel, drawn, log)
+            write_unit(panel, unit)
     if over_time:
         in_time(axes[2:], groups, list(streams.values()))
     for panel in axes:
@@ -73,6 +66,15 @@ def in_time(panels, groups, streams):
     write_unit(panels[1], ACTIVATION)
     scale_y(panels[1], step_panel(panels[1], groups, streams, activation))
     mark_diverged(panels[1], groups, streams, activation)
+
+
+def theory_handles(handles, groups):
+    """The legend's handles as points, with those of the theory."""
+    for handle in handles:
+        handle.set_linestyle("" if handle.get_marker() else "-")
+    line = Line2D([], [], color="#555555", linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, label=THEORY)
+    tolerance = Patch(color="#555555", alpha=0.16, linewidth=0, label=ONE_SEED)
+    return [*handles, line] + [tolerance] * any(len(group.runs) == 1 for group in groups)
 
 
 def predictions(groups):
