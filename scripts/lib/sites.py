@@ -41,8 +41,8 @@ class LoggedSteps:
 
 
 def layer_count(run, layers):
-    """The number of a run's layers with the embedding: that of its config, as the rows of a killed run may end within
-    a step."""
+    """The number of a run's layers, the embedding included. It is that of the config, because the rows of a killed run
+    may end within a step. `layers`: those of the rows, which a damaged config may lack."""
     return max(run.value("model.n_layer"), layers.max()) + 1
 
 

@@ -66,9 +66,9 @@ def picture(runs):
     highest = max(max(row["rises"][:-1]) for row in runs.rows)
     for panel, (placement, names) in zip(axes, PLACEMENTS.items()):
         panel.set_title(placement)
-        for place, norm in enumerate(NORMS):
+        for index, norm in enumerate(NORMS):
             values = runs.measured("rises", norm_placement=placement, norm=norm)[:, :-1]
-            at, mean = np.arange(values.shape[1]) + 0.4 * place - 0.2, values.mean(axis=0)
+            at, mean = np.arange(values.shape[1]) + 0.4 * index - 0.2, values.mean(axis=0)
             panel.bar(at, mean, 0.4, color=colors[norm])
             panel.vlines(at, values.min(axis=0), values.max(axis=0), color=INK, linewidth=0.8)
         blocks = values.shape[1] // len(names)

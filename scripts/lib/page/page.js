@@ -37,10 +37,10 @@ function spread(values) {
 function merged(lists) {
   const table = new Map();
   for (const row of lists.flat()) table.set(row[0], [...(table.get(row[0]) ?? []), row]);
-  const place = AXES[state.axis].place;
+  const column = AXES[state.axis].column;
   return [...table.keys()].sort((a, b) => a - b).map(at => {
     const rows = table.get(at);
-    return [spread(rows.map(row => row[place]))[0], ...spread(rows.map(row => row[1])), at];
+    return [spread(rows.map(row => row[column]))[0], ...spread(rows.map(row => row[1])), at];
   });
 }
 
@@ -62,9 +62,9 @@ const tick = v => text(v).replace(/^1e(-?\d+)$/, (_, power) => "10" + [...power]
 // The x axes of the loss: the index of the value in a row of a run's losses, and its text.
 const short = v => v >= 1e6 ? `${text(v / 1e6)}M` : v >= 1e4 ? `${text(v / 1e3)}k` : text(v);
 const AXES = {
-  step: { place: 0, name: "step", tick: v => Number.isInteger(v) ? v : null, title: v => `step ${v}` },
-  tokens: { place: 2, name: "tokens", tick: short, title: v => `${short(v)} tokens` },
-  seconds: { place: 3, name: "seconds of training", tick: text, title: v => `${text(v)} seconds` },
+  step: { column: 0, name: "step", tick: v => Number.isInteger(v) ? v : null, title: v => `step ${v}` },
+  tokens: { column: 2, name: "tokens", tick: short, title: v => `${short(v)} tokens` },
+  seconds: { column: 3, name: "seconds of training", tick: text, title: v => `${text(v)} seconds` },
 };
 
 function swatch(parent, group) {
@@ -156,7 +156,7 @@ function drawDepth(name, panel) {
 
 function drawLoss(panel) {
   const axis = AXES[state.axis], [low, high, log] = page.loss;
-  const last = page.runs.flatMap(run => run.train.map(row => row[axis.place])).reduce((a, b) => Math.max(a, b), 0) || 1;
+  const last = page.runs.flatMap(run => run.train.map(row => row[axis.column])).reduce((a, b) => Math.max(a, b), 0) || 1;
   const levels = Object.entries(page.levels).filter(([, v]) => v > low && v < high).sort((a, b) => b[1] - a[1]);
   const chart = charts.loss[panel] = frame("loss", panel, [0, last], [low, high], log, axis.name, "", levels.length ? LEVEL_NAMES : MARGIN.right,
     axis.tick);
@@ -175,14 +175,14 @@ function drawLoss(panel) {
       add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(at) - 5},${chart.y(loss)}l5,-5l5,5l-5,5z` });
     for (const run of group.runs.filter(run => run.diverged)) {
       const end = run.train.findLast(p => p[1] !== null);
-      if (end) add(svg, "text", { class: "name", x: chart.x(end[axis.place]), y: chart.y(end[1]) + 5, "text-anchor": "middle" }, "✕");
+      if (end) add(svg, "text", { class: "name", x: chart.x(end[axis.column]), y: chart.y(end[1]) + 5, "text-anchor": "middle" }, "✕");
     }
   }
   const points = drawn.flatMap(([, ...lists]) => lists.flat());
   if (state.axis === "step")  // on other axes a step has several x
     add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
   chart.places = [...new Set(points.map(p => p[0]))].sort((a, b) => a - b);
-  chart.stepAt = place => points.find(p => p[0] === place)?.[4] ?? step();
+  chart.stepAt = x => points.find(p => p[0] === x)?.[4] ?? step();
   chart.title = axis.title;
   chart.values = at => drawn.flatMap(([group, ...lists]) => lists.map((list, i) => {
     const before = list.findLast(p => p[0] <= at);
@@ -198,11 +198,11 @@ function nearest(chart, event) {
 }
 
 function hover(chart, event) {
-  const place = nearest(chart, event), tip = $("tip");
-  const rows = chart.values(place).filter(row => row[2] !== null).sort((a, b) => b[2] - a[2]);
+  const x = nearest(chart, event), tip = $("tip");
+  const rows = chart.values(x).filter(row => row[2] !== null).sort((a, b) => b[2] - a[2]);
   tip.replaceChildren();
   tip.hidden = !rows.length;
-  add(tip, "div", { class: "soft" }, chart.title(place));
+  add(tip, "div", { class: "soft" }, chart.title(x));
   const table = add(tip, "table");
   for (const [group, what, v] of rows.slice(0, 14)) {
     const row = add(table, "tr"), name = add(row, "td");
@@ -298,7 +298,7 @@ function start() {
   $("axis").addEventListener("change", () => { state.axis = $("axis").value; redraw(); });
   $("axis").parentElement.hidden = $("loss").hidden;
   for (const option of $("axis").options)  // an axis that some run did not log is no choice
-    option.disabled = page.runs.some(run => run.train.some(row => row[AXES[option.value].place] === null));
+    option.disabled = page.runs.some(run => run.train.some(row => row[AXES[option.value].column] === null));
   $("play").addEventListener("click", () => play(!state.playing));
   document.addEventListener("keydown", event => {
     if (event.key !== " " || /^(INPUT|SELECT|BUTTON|SUMMARY)$/.test(event.target.tagName)) return;
