@@ -28,7 +28,7 @@ TEST_CASE("kernel: numbers rounded to bf16 are the nearest, in every instruction
   }
 }
 
-TEST_CASE("kernel: ties are rounded to even; infinity and NaN stay, whatever the payload") {
+TEST_CASE("kernel: bf16 rounds ties to even and keeps infinity and NaN, whatever the payload") {
   const auto rounded = [](std::uint32_t bits) {
     float x = std::bit_cast<float>(bits);
     simd_kernels().round_to_bf16(1, 1, &x, 1, &x, 1);

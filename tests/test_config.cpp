@@ -28,7 +28,7 @@ std::string refusal_of_file(const std::string& file, const std::vector<std::stri
 
 }  // namespace
 
-TEST_CASE("integers: 1e3 is one, 3.7, true and what does not fit are not") {
+TEST_CASE("1e3 is an integer; 3.7, true and numbers that do not fit are not") {
   CHECK(whole_number(Json::parse("1e3")) == 1000);
   CHECK(whole_number(Json::parse("-7")) == -7);
   CHECK(whole_number(Json::parse("9223372036854775807")) == 9223372036854775807);
@@ -93,7 +93,7 @@ TEST_CASE("numbers that become 0 are refused") {
   }
 }
 
-TEST_CASE("the name of a run is the name of a folder") {
+TEST_CASE("the name of a run must do as the name of a folder") {
   CHECK(config_of("").name == "a");
   CHECK(config_of(std::vector<std::string>{"name=post norm=1"}).name == "post norm=1");
   const std::vector<std::string> wrong_names = {"a/b",       "..",   "",  "a\nb",
@@ -105,7 +105,7 @@ TEST_CASE("the name of a run is the name of a folder") {
   }
 }
 
-TEST_CASE("unknown keys name the nearest") {
+TEST_CASE("an unknown key is refused with the nearest known one") {
   check_refused({
       {"train.dropout=0.1", "[config] train.dropout: unknown key; did you mean model.dropout? (--set)"},
       {"model.nhead=4", "did you mean model.n_head?"},
@@ -123,7 +123,7 @@ TEST_CASE("unknown keys name the nearest") {
   CHECK(nearest("x", std::vector<std::string>{"train", "sample"}) == "");
 }
 
-TEST_CASE("--set: JSON, or else a string; the last of a key's values holds") {
+TEST_CASE("--set takes JSON, or else a string, and the last value of a key holds") {
   const RunConfig config =
       config_of(R"(model.norm=rmsnorm model.norm_placement=["post","pre"] model.n_layer=2 )"
                 R"(name=a=b model.init={"scheme":"xavier_normal","std":0.5} )"
@@ -254,7 +254,7 @@ TEST_CASE("a dumped config has the keys with an effect, and loads to the same co
   CHECK(dumped.begin().key() == "name");
 }
 
-TEST_CASE("which keys differ, and which may on resume") {
+TEST_CASE("keys that differ are named, and only some may differ on resume") {
   const RunConfig a = config_of(""), b = config_of("train.steps=5 model.norm=rmsnorm log.every=1 name=b");
   // The bias follows from the norm.
   CHECK(keys_that_differ(a, b) == "name model.norm model.norm_bias train.steps log.every ");

@@ -5,7 +5,7 @@
 using namespace normscope;
 using namespace normscope::testing;
 
-TEST_CASE("defaults that depend on other keys") {
+TEST_CASE("defaults follow the keys on which they depend") {
   const struct {
     Sets sets;
     const char* key;
@@ -124,7 +124,7 @@ TEST_CASE("a dumped config lists the keys whose values are defaults that depend 
   CHECK_FALSE(is_derived("model.n_layer", ""));
 }
 
-TEST_CASE("placements: names, pairs and lists") {
+TEST_CASE("placements are names, pairs or lists") {
   const auto placement = [](const std::string& written, const std::string& blocks = "2") {
     return config_of("model.n_layer=" + blocks + " model.norm_placement=" + written).model.norm_placement;
   };
@@ -151,7 +151,7 @@ TEST_CASE("placements: names, pairs and lists") {
     CHECK_HOLDS(refusal(std::string("model.n_layer=3 model.norm_placement=") + written), part);
 }
 
-TEST_CASE("branch_scale: a number or a power of L") {
+TEST_CASE("branch_scale is a number or a power of L") {
   const std::pair<const char*, double> at_4_blocks[] = {
       {"0.5", 0.5}, {"L^-0.5", 0.5}, {"L^2", 16}, {"L^0", 1}};
   for (const auto& [written, factor] : at_4_blocks)

@@ -29,7 +29,7 @@ std::string refusal(std::string_view bytes, double val_fraction = 0, Index conte
 
 }  // namespace
 
-TEST_CASE("UTF-8 that is none is refused with the place of its first byte") {
+TEST_CASE("invalid UTF-8 is refused with the place of its first byte") {
   CHECK(refusal("a\u00e9\u20ac\U0001F600\U0010FFFF\uD7FF\uE000") == "");
   // A missing start or continuation; overlong NUL, DEL, U+07FF, U+FFFF; the first and the last surrogate;
   // U+110000 and more; cut short.
@@ -86,7 +86,7 @@ TEST_CASE("the split is floor((1-f) N), as on paper") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("parts that are too short say what they need") {
+TEST_CASE("parts that are too short are refused with the length that they need") {
   CHECK(load("0123456789", 0.2, 7).val.size() == 2);
   CHECK_HOLDS(refusal("0123456789", 0.2, 8),
               "the training part has 8 of 10 characters; model.context = 8 needs at least 9");
@@ -105,7 +105,7 @@ TEST_CASE("a file of its own for validation leaves the whole of the other for tr
   CHECK_HOLDS(message([&] { load_corpus({train.path}, 0, tiny.path, 5); }), "the validation part has 1");
 }
 
-TEST_CASE("a vocabulary, there and back") {
+TEST_CASE("a vocabulary encodes, decodes and is written and read, and refuses what it lacks") {
   const Vocabulary vocab = Vocabulary(U"\nab\u00E9\U0001F600");
   CHECK(vocab.to_json() == "[10,97,98,233,128512]");
   CHECK(Vocabulary::from_json(vocab.to_json(), "x") == vocab);
@@ -167,7 +167,7 @@ TEST_CASE("token ids and targets that are not in the vocabulary are refused") {
   }
 }
 
-TEST_CASE("batches: in range, both ends, a pure function of (seed, step, sequence)") {
+TEST_CASE("batches lie in the text, reach both its ends, and depend on seed, step and sequence alone") {
   std::vector<Token> text(20);
   std::iota(text.begin(), text.end(), 0);
   const Index context = 16;  // starts 0..3
@@ -203,7 +203,7 @@ TEST_CASE("batches: in range, both ends, a pure function of (seed, step, sequenc
   CHECK_THROWS_AS(BatchSampler(std::span(text).first(16), context, 5), Error);
 }
 
-TEST_CASE("the starts are uniform") {
+TEST_CASE("sequences start anywhere with the same probability") {
   const std::vector<Token> text(10 + 4);
   const BatchSampler sampler(text, 4, 1);
   std::array<int, 10> hits{};
@@ -228,7 +228,7 @@ TEST_CASE("evaluation windows predict every character but the first exactly once
   }
 }
 
-TEST_CASE("a part of the windows: whole, distinct, evenly spaced") {
+TEST_CASE("a part of the evaluation windows is whole, distinct and evenly spaced") {
   const Index context = 8;
   const std::vector<Window> some = evaluation_windows(8 * 100 + 5, context, 20);
   REQUIRE(some.size() == 20);
@@ -243,7 +243,7 @@ TEST_CASE("a part of the windows: whole, distinct, evenly spaced") {
   CHECK(evaluation_windows(0, context, 20).empty());
 }
 
-TEST_CASE("n-gram losses, by hand") {
+TEST_CASE("n-gram losses equal those computed by hand") {
   // Trained on "aab", judged on "ab": p(b) = (1 + .1)/(3 + .2); p(b|a) = (1 + .1)/(2 + .2).
   const std::vector<Token> train = {0, 0, 1}, text = {0, 1};
   const auto losses = ngram_baselines(train, text, 2);
@@ -256,7 +256,7 @@ TEST_CASE("n-gram losses, by hand") {
   CHECK_THROWS_AS(ngram_baselines(train, std::vector<Token>{1}, 2), Error);
 }
 
-TEST_CASE("n-gram losses of a vocabulary too large for a table of pairs") {
+TEST_CASE("n-gram losses need no table of all pairs of a large vocabulary") {
   const Index vocabulary = 1'000'000;
   std::vector<Token> train(3000);  // a thousand characters, always in the same order
   for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<Token>(i * 791 % 1000);
@@ -265,7 +265,7 @@ TEST_CASE("n-gram losses of a vocabulary too large for a table of pairs") {
   CHECK(losses[2].nats == doctest::Approx(std::log((3 + 0.1 * vocabulary) / 3.1)).epsilon(1e-3));
 }
 
-TEST_CASE("the corpus that comes with the program") {
+TEST_CASE("the corpus that comes with the program has its known sizes and n-gram losses") {
   const Corpus corpus = load_corpus({austen}, 0.1, "", 128);
   CHECK(corpus.train.size() + corpus.val.size() == 1'151'355);
   CHECK(corpus.train.size() == 1'036'219);

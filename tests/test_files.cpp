@@ -135,7 +135,7 @@ TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
   ::sigaction(SIGALRM, &old, nullptr);
 }
 
-TEST_CASE("files: one writer a folder") {
+TEST_CASE("files: a folder has one writer at a time") {
   const ScratchFolder folder;
   {
     const FolderLock lock(folder.path);
@@ -145,7 +145,7 @@ TEST_CASE("files: one writer a folder") {
   CHECK_HOLDS(failure([] { FolderLock{"/no/such"}; }), "No such file");
 }
 
-TEST_CASE("csv: cells of every kind, whole rows at flush") {
+TEST_CASE("csv: cells of every kind are written, in whole rows at a flush") {
   const ScratchFile file;
   CsvWriter log(file.path, "step,a,b");
   CHECK(file.bytes() == "step,a,b\n");
@@ -211,7 +211,7 @@ TEST_CASE("csv: going on mends a torn last line, drops later steps and checks he
   refused("step,value\n1,1\noops,2\n", "a row is \"oops,2\"");
 }
 
-TEST_CASE("csv: a disk that is full leaves whole rows") {
+TEST_CASE("csv: whole rows are left if the disk becomes full") {
   const ScratchFile file;
   CsvWriter log(file.path, "step,value");
   add_row(log, 1, 2);
@@ -222,7 +222,7 @@ TEST_CASE("csv: a disk that is full leaves whole rows") {
   CHECK(file.bytes() == "step,value\n1,2\n");
 }
 
-TEST_CASE("UTF-8 there and back for every code point") {
+TEST_CASE("every code point encodes to UTF-8 and decodes to itself") {
   int wrong = 0;
   for (char32_t c = 0; c <= last_code_point; ++c) {
     if (!is_code_point(c)) continue;

@@ -161,7 +161,7 @@ TEST_CASE("gemm: bf16 is the naive twin of operands rounded to the nearest, ties
   for (const float beta : {1.0f, -0.5f}) compare_ways<float>({31, 45, 601}, beta, 3, bf16_ways(), true);
 }
 
-TEST_CASE("gemm: products without elements or terms") {
+TEST_CASE("gemm: a product without elements changes nothing, one without terms is beta C and the epilogue") {
   for (const GemmProvider provider :
        {GemmProvider::openblas, GemmProvider::native, GemmProvider::reference}) {
     CAPTURE(static_cast<int>(provider));

@@ -15,7 +15,7 @@ std::string fails(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("json: what is refused, and where") {
+TEST_CASE("json: a refusal says what is wrong, and where") {
   CHECK(fails("{\"a\": 1,\n \"b\": {\"a\": 2, \"a\": 3}}") == "[test] f: duplicate key \"a\"");
   CHECK(fails("{\"a\": {\"a\": 1}, \"b\": [{\"a\": 2}]}") == "no error");
   CHECK_HOLDS(fails("[1, 1e400]"), "number overflow");
@@ -29,7 +29,7 @@ TEST_CASE("json: what is refused, and where") {
   CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 350);
 }
 
-TEST_CASE("json: depth") {
+TEST_CASE("json: 64 levels of nesting are read, more are refused") {
   const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
   CHECK_NOTHROW(parse_json(nested(64), "f", "test"));
   CHECK(fails(nested(65)) == "[test] f: more than 64 levels of nesting");

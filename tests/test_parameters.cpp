@@ -117,7 +117,7 @@ TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
   CHECK(*least <= -0.99 * bound);
 }
 
-TEST_CASE("parameters: blocks and seeds have draws of their own") {
+TEST_CASE("parameters: each block and each seed has draws of its own") {
   const ModelConfig config = wide_config("");
   const ParameterLayout layout(config, 100);
   ParameterBuffer<float> a(layout), other_seed(layout);
@@ -129,7 +129,7 @@ TEST_CASE("parameters: blocks and seeds have draws of their own") {
   CHECK_FALSE(std::equal(one, one + 100, two));
 }
 
-TEST_CASE("init: branches that start at 0, alpha at its key, all else as without") {
+TEST_CASE("parameters: zero_branches and norm_alpha set their own parameters and change no other") {
   const ModelConfig config =
                         tiny_config("model.norm=derf model.init.zero_branches=true model.norm_alpha=0.8"),
                     plain = tiny_config("model.norm=derf");

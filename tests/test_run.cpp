@@ -39,7 +39,7 @@ TEST_CASE("a summary has the figures of its kind, and null for what is not finit
   }
 }
 
-TEST_CASE("a model whose weights are not finite draws nothing, and says so") {
+TEST_CASE("a model whose weights are not finite draws no character, and the error says why") {
   ModelConfig config;
   config.n_layer = config.n_head = 1;
   config.d_model = config.d_ff = 8;
