@@ -64,9 +64,9 @@ def compiled(folder, units, words, directory):
     return [made for unit in units for made in compiled(folder, [unit], words, directory)]
 
 
-def build(folder, units, edits, options=()):
-    """Programs with edits of files of src, of which these units are compiled: the path of `mutant`, which stands for
-    normscope; `mutant_tests` beside it stands for normscope_tests if the build has them."""
+def build(folder, units, edits, options=(), with_tests=False):
+    """A program with edits of files of src, of which these units are compiled: the path of `mutant`, which stands for
+    normscope. `with_tests`: with `mutant_tests` beside it, which stands for normscope_tests, if the build has them."""
     source = folder / "src"
     for name in {name for name, _, _ in edits} | set(units):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +78,7 @@ def build(folder, units, edits, options=()):
         directory, words = words_of[str(Path(ROOT) / "src" / unit)]
         words = [words[0], f"-I{source}", *("-O0" if word == "-O3" else word for word in words[1:]), "-w", *options]
         groups.setdefault((directory, *words), []).append(unit)
-    parts = [(of, words, directory) for (directory, *words), all_of in groups.items()
-             for of in (all_of[::2], all_of[1::2]) if of]
+    parts = [(of_group, words, directory) for (directory, *words), of_group in groups.items()]
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         objects = [made for part in pool.map(lambda part: compiled(folder, *part), parts) for made in part]
     blas = Path(cache_entry("OPENBLAS_LIBRARY"))
@@ -89,7 +88,7 @@ def build(folder, units, edits, options=()):
     runtimes = [word for word in words if word.startswith(("-fopenmp", "-fsanitize="))]
     linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []  # twice as quick
     for name, own in own_objects.items():
-        if own and all(map(os.path.exists, own)):  # a build may lack the tests
+        if (with_tests or name == "mutant") and own and all(map(os.path.exists, own)):
             subprocess.run([compiler, *linker, *runtimes, "-o", str(folder / name), *own, *objects,
                             str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
     return folder / "mutant"
@@ -118,4 +117,4 @@ def build_all(folder, units, faults, also=()):
                       "  static const int number = chosen == nullptr ? 0 : std::atoi(chosen);\n"
                       "  return number == fault;\n}\n", encoding="utf-8")
     edits = [(name, text, "".join(parts)) for (name, text), parts in choices.items()]
-    return build(folder, units, [*also, *edits], ("-include", str(header)))
+    return build(folder, units, [*also, *edits], ("-include", str(header)), with_tests=True)
