@@ -275,12 +275,12 @@ class CliTest(unittest.TestCase):
         self.addCleanup(end)
         return process
 
-    def wait_for(self, condition):
-        """Waits until `condition` holds."""
+    def wait_for(self, condition, pause=0.002):
+        """Waits until `condition` holds, which is asked every `pause` seconds."""
         deadline = time.monotonic() + 180
         while not condition():
             self.assertLess(time.monotonic(), deadline, "the condition did not hold within three minutes")
-            time.sleep(0.002)
+            time.sleep(pause)
 
     def peak_rss_mb(self, *arguments, code=0):
         """The most memory that the program held; and its stderr."""

@@ -107,14 +107,15 @@ class MpiTest(CliTest):
         process = subprocess.Popen(
             self.command(ranks, LONG_RUN, "parts", "--resume", "-q"), cwd=self.folder, stdin=subprocess.DEVNULL,
             env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder), stderr=subprocess.PIPE, encoding="utf-8")
-        self.wait_for(lambda: process.poll() is not None or (len(self.ranks_running()) == ranks and self.rows() not in (before, 0)))
+        self.wait_for(lambda: process.poll() is not None or (
+            self.rows() not in (before, 0) and len(self.ranks_running()) == ranks), pause=0.02)
         time.sleep(random.uniform(0, 0.3))
         try:
             os.kill(process.pid if whom is None else self.ranks_running()[whom], number)
         except (KeyError, ProcessLookupError):
             pass  # it was quicker
         _, errors = process.communicate(timeout=30)
-        self.wait_for(lambda: not self.ranks_running())
+        self.wait_for(lambda: not self.ranks_running(), pause=0.02)
         return process.returncode, errors
 
     def test_stopped_killed_and_resumed_by_other_numbers(self):
