@@ -29,27 +29,20 @@ REFUSALS = [
     (["sample", "run", "--temprature", "1"], ["did you mean --temperature?"]),
     (["sample", "run", "--tokens", "100"], ["unknown option --tokens", "did you mean --length?"]),
     (["sample", "run", "--max_new_tokens=100"], ["did you mean --length?"]),
-    (["sample", "run", "--start", "x"], ["did you mean --prompt?"]),
     ([*TRAIN, "-z"], ["z", "--help"]),
     ([*TRAIN, "---x"], ["normscope train --help"]),
     ([*TRAIN, "--threads", "0"], ["--threads", "1", "1024"]),
-    ([*TRAIN, "--threads", "2.5"], ["'2.5'"]),
     ([*TRAIN, "--out"], ["out"]),
     ([*TRAIN, "--out", ""], ["--out"]),
     ([*TRAIN, "--out", "a", "--out", "b"], ["--out"]),
     ([*TRAIN, "--quiet=false"], ["--quiet takes no value"]),
     ([*TRAIN, "--set"], ["set", "missing an argument"]),
-    (["sample", "run", "--temperature", "nan"], ["--temperature"]),
     (["sample", "run", "--temperature", "1e-400"], ["--temperature: got '1e-400'"]),
-    (["explain", "--vector", "1,1e-400"], ["--vector: got '1,1e-400'"]),
-    ([*TRAIN, "--set", "train.lr=1e-400"], ["got 1e-400, which is 0 in double precision"]),
     (["sample", "run", "--top-p", "1.5"], ["--top-p"]),
-    (["sample", "run", "--length", "-1"], ["--length"]),
     (["probe", "tiny.json", "--seeds", "0"], ["--seeds"]),
     # Options and keys of other programs.
     ([*TRAIN, "--lr"], ["did you mean --set train.lr=VALUE?"]),
     ([*TRAIN, "--train.steps=5"], ["did you mean --set train.steps=5?"]),
-    ([*TRAIN, "train.steps=5"], ["did you mean --set train.steps=5?"]),
     ([*TRAIN, "--n_embd=32"], ["did you mean --set model.d_model=32?"]),
     ([*TRAIN, "--learning-rate=1"], ["did you mean --set train.lr=1?"]),
     ([*TRAIN, "--dataset=x.txt"], ["did you mean --set data.path=x.txt?"]),
@@ -119,13 +112,6 @@ class CommandLine(CliTest):
                                     text=True, check=False)
         self.assertEqual(result.returncode, 1)
         self.assertIn("[output]", result.stderr)
-
-    def test_a_config_extends_one_that_is_named_from_here(self):
-        for folder in ("configs", "mine"):
-            os.makedirs(self.path(folder))
-        self.config(name="configs/base.json")
-        self.write("mine/child.json", '{"extends": "configs/base.json", "data": {"path": "text.txt"}}')
-        self.normscope("config", "mine/child.json")
 
     def test_a_huge_model_is_refused_with_its_memory(self):
         huge = {"model": {"n_layer": 1024, "d_model": 65536, "d_ff": 65536, "n_head": 64, "context": 1024}}
@@ -206,14 +192,6 @@ class Files(CliTest):
         self.train("runs/a")
         for command in (["sample"], ["eval"], ["train", "--resume"], ["probe", self.config(), "--from"]):
             self.refused(*command, "runs", says=["runs: is no run", "name the folder of one run"])
-
-    def test_broken_safetensors_are_refused(self):
-        sound = self.train("run").bytes("model.safetensors")
-        for content in (b"", sound[:-4], sound[:-2] + bytes([sound[-2] ^ 16]) + sound[-1:], TEXT.encode(),
-                        sound.replace(b'"shape":[48,16]', b'"shape":[16,48]', 1)):
-            self.write("broken.safetensors", content)
-            for arguments in (["eval"], ["sample"], ["probe", "tiny.json", "--out", "p", "--from"]):
-                self.refused(*arguments, "broken.safetensors", code=1, says=["broken.safetensors"])
 
     def test_weights_must_fit_by_name_and_shape(self):
         run = self.train("run")

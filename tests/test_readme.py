@@ -76,18 +76,6 @@ def copy_tree(target):
         file.write_text(config, encoding="utf-8")
 
 
-class Commands(unittest.TestCase):
-    def test_commands_are_found_in_blocks_and_tables(self):
-        text = (
-            "```sh\nscripts/a.sh  # first\nbuild/b \\\n  --c\n```\n\n| claim | command | you see |\n|---|---|---|\n"
-            "| x | `build/d && scripts/e.py f` | `scripts/no.py` |\n\n| what you want | command |\n|---|---|\n"
-            "| y | `scripts/g.py`, also `build/h --i`; `--j` |\n\n| what | tool |\n|---|---|\n| z | `scripts/no.py` |\n"
-        )
-        self.assertEqual(
-            commands(text),
-            ["scripts/a.sh  # first", "build/b   --c", "build/d && scripts/e.py f", "scripts/g.py", "build/h --i"])
-
-
 class Readme(CliTest):
     """All tests share a copy of the tree, in which the quick start has run."""
 
