@@ -199,16 +199,16 @@ class MadeUp(unittest.TestCase):
             return "ok" if claim.high <= claim.value <= claim.low else "MISSED"
 
         cells_of, paired = papers_tables.cells_of, papers_run.Runs.paired
+        post_as_pre = {**MODULES["warmup"].LINES, "post": {"norm_placement": "pre", "warmup_steps": 0}}
+        one_scale = dict.fromkeys(MODULES["depth_rate"].SCALES, {"branch_scale": "1"})
         for name, where, attribute, fault in (
-            ("warmup", papers_tables, "cells_of", columns_swapped), ("warmup", papers_tables, "spread",
-                                                                      deviation_of_all),
-            ("hybrid", papers_run.Runs, "paired", lambda runs, values, base: paired(runs, base, values)),
-            ("deep", papers.Claim, "verdict",
-             property(turned)), ("warmup", MODULES["warmup"], "LINES",
-                                 {**MODULES["warmup"].LINES, "post": {"norm_placement": "pre", "warmup_steps": 0}}),
-            ("depth_rate", MODULES["depth_rate"], "SCALES",
-             dict(zip(MODULES["depth_rate"].SCALES,
-                      [{"branch_scale": "1"}] * 2))), ("muon_norms", MODULES["muon_norms"], "RATES", ("0.001", ))):
+                ("warmup", papers_tables, "cells_of", columns_swapped),
+                ("warmup", papers_tables, "spread", deviation_of_all),
+                ("hybrid", papers_run.Runs, "paired", lambda runs, values, base: paired(runs, base, values)),
+                ("deep", papers.Claim, "verdict", property(turned)),
+                ("warmup", MODULES["warmup"], "LINES", post_as_pre),
+                ("depth_rate", MODULES["depth_rate"], "SCALES", one_scale),
+                ("muon_norms", MODULES["muon_norms"], "RATES", ("0.001",))):
             with self.subTest(name, fault=attribute):
                 self.check_losses_of_page(name)
                 with mock.patch.object(where, attribute, fault), self.assertRaises((AssertionError, KeyError)):
@@ -218,15 +218,14 @@ class MadeUp(unittest.TestCase):
         judged = 0
         for name, module in MODULES.items():
             runs = self.trained(name) or papers_run.Runs([])
-            for loss, right, wrong in ((2.5, ": learns", ": the unigram level"), (papers.UNIGRAM, ": the unigram level",
-                                                                                  ": learns")):
-                with self.subTest(name,
-                                  loss=loss), self.losses(runs,
-                                                          [loss + number / 1e5 for number in range(len(runs.rows))]):
+            for loss, right, wrong in ((2.5, ": learns", ": the unigram level"),
+                                       (papers.UNIGRAM, ": the unigram level", ": learns")):
+                losses = [loss + number / 1e5 for number in range(len(runs.rows))]
+                with self.subTest(name, loss=loss), self.losses(runs, losses):
                     for claim in module.claims(self.results[name]):
                         if claim.text.endswith((right, wrong)):
-                            self.assertEqual(claim.verdict, "ok" if claim.text.endswith(right) else "MISSED",
-                                             claim.text)
+                            expected = "ok" if claim.text.endswith(right) else "MISSED"
+                            self.assertEqual(claim.verdict, expected, claim.text)
                             judged += 1
         self.assertGreater(judged, 90)
 
@@ -239,9 +238,8 @@ class MadeUp(unittest.TestCase):
                 self.assertGreater(len(claims), 1)
                 self.assertEqual({claim.verdict for claim in claims}, {verdict})
         probes = self.results["theory"]
-        off = {
-            site: {name: (1.2 * measured, law) for name, (measured, law) in pairs.items()}
-            for site, pairs in probes.items()}
+        off = {site: {name: (1.2 * measured, law) for name, (measured, law) in pairs.items()}
+               for site, pairs in probes.items()}
         self.assertEqual({claim.verdict for claim in theory.claims(probes)}, {"ok"})
         self.assertEqual({claim.verdict for claim in theory.claims(off)}, {"MISSED"})
 
@@ -334,8 +332,8 @@ class Command(unittest.TestCase):
             self.assertGreater(written(**{"model.n_layer": 2}), second)
 
     def test_usage(self):
-        for arguments, says in ((["nonsense"], "no experiment 'nonsense'"), (["--quick",
-                                                                              "--write-page"], "mean nothing")):
+        for arguments, says in ((["nonsense"], "no experiment 'nonsense'"),
+                                (["--quick", "--write-page"], "mean nothing")):
             done = reproduced(*arguments)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
@@ -353,8 +351,7 @@ class Command(unittest.TestCase):
                     papers.names_of_experiments()
 
     def test_a_missed_claim_is_a_failure(self):
-        for missed, loss, holds in ((False, 2.5, True), (True, 2.9, True), (True, float("nan"), True), (True, 2.9,
-                                                                                                        False)):
+        for missed, loss, holds in ((False, 2.5, True), (True, 2.9, True), (True, math.nan, True), (True, 2.9, False)):
             module = types.SimpleNamespace(
                 run=lambda *_, loss=loss: runs_of([loss], norm_placement=["pre"]),
                 table=lambda runs: papers_tables.loss_table(runs, papers_tables.placements("pre")),
@@ -383,8 +380,9 @@ class Measures(unittest.TestCase):
         self.assertEqual(runs.losses(norm_placement="pre"), [2.5])
         self.assertEqual(runs.losses(norm_placement="post"), [math.inf])
         self.assertEqual(papers_tables.spread(runs.losses(norm_placement="post")), "diverged")
-        self.assertEqual(list(deep.claims(runs_of([math.inf] * 8, n_layer=["24"] * 5 + ["48"] * 3, norm_placement=[
-            "post", "pre", "deepnorm", "rezero", "res_post", "post", "pre", "deepnorm"])))[2].verdict, "MISSED")
+        placements = ["post", "pre", "deepnorm", "rezero", "res_post", "post", "pre", "deepnorm"]
+        runs = runs_of([math.inf] * 8, n_layer=["24"] * 5 + ["48"] * 3, norm_placement=placements)
+        self.assertEqual(list(deep.claims(runs))[2].verdict, "MISSED")
 
     def test_spread_is_the_standard_deviation_of_the_seeds(self):
         self.assertEqual(papers_tables.spread([2.0, 2.2, 2.7]), "2.300 ± 0.361")
@@ -419,10 +417,10 @@ class Measures(unittest.TestCase):
 
     def test_best_rates_are_compared(self):
         losses = {"adamw, rmsnorm": (2.5, 2.3), "adamw, derf": (2.6, 2.5)}
-        runs = runs_of(
-            [loss for line in muon_norms.LINES for loss in losses.get(line, (2.5, 2.5))], lr=muon_norms.RATES * 7, **{
-                key: [values[key] for values in muon_norms.LINES.values() for _ in range(2)]
-                for key in ("optimizer", "norm", "norm_alpha")})
+        columns = {key: [values[key] for values in muon_norms.LINES.values() for _ in range(2)]
+                   for key in ("optimizer", "norm", "norm_alpha")}
+        runs = runs_of([loss for line in muon_norms.LINES for loss in losses.get(line, (2.5, 2.5))],
+                       lr=muon_norms.RATES * 7, **columns)
         with contextlib.suppress(ZeroDivisionError):
             self.assertAlmostEqual(next(muon_norms.claims(runs)).value, 0.2)
 
@@ -509,9 +507,8 @@ class Measured(CliTest):
     def test_a_gradient_by_kind_of_parameter(self):
         run = Run(self.train("run").path)
         first, later = sharpness_order.mean_squares(run)
-        rows = [
-            row for row in papers_run.read_csv(run.folder / "params.csv")
-            if row["step"] == "1" and "norm" in row["param"]]
+        rows = [row for row in papers_run.read_csv(run.folder / "params.csv")
+                if row["step"] == "1" and "norm" in row["param"]]
         self.assertAlmostEqual(first[-1], np.mean([float(row["grad_rms"])**2 for row in rows]))  # they are of one size
         self.assertTrue(all(square > 0 for square in first + later))
 
@@ -544,12 +541,11 @@ class Measured(CliTest):
 
     def test_lengths_of_weights_before_a_norm_follow_their_law(self):
         for decay in (0, 0.1):
-            run = Run(self.train(f"decay-{decay}", {
-                "model": {"norm_placement": "res_post", "activation": "relu", "norm_eps": 0,
-                          "tie_embeddings": False},
-                "train": {"steps": 20, "optimizer": "sgd", "lr": 0.3, "weight_decay": decay, "grad_clip": 0,
-                          "schedule": "constant"},
-                "log": {"layers_every": 1}}).path)
+            model = {"norm_placement": "res_post", "activation": "relu", "norm_eps": 0, "tie_embeddings": False}
+            train = {"steps": 20, "optimizer": "sgd", "lr": 0.3, "weight_decay": decay, "grad_clip": 0,
+                     "schedule": "constant"}
+            changes = {"model": model, "train": train, "log": {"layers_every": 1}}
+            run = Run(self.train(f"decay-{decay}", changes).path)
             *before_norms, control = radial.lengths(run)
             for length, law in before_norms:
                 np.testing.assert_allclose(length, law, rtol=1e-5)
