@@ -22,9 +22,10 @@ batch of the config's seed). RUN stands for its newest weights. By layer l of th
 The last two run `normscope probe` again, from perturbed weights; the others only need the exchange file. JSON has null
 where a measure is not finite, as for a stream of zeros.
 
---freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559): the rise of the validation loss when
-a norm divides every row by one number, the average over the text of the deviation that it divides each row by
-otherwise. The mean is still subtracted. The last line is of all norms at once. Norms on queries, keys and values stay.
+--freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559). Each norm is frozen in turn: it
+divides all rows by its average deviation over the text (of each group of features, for groupnorm) instead of each row
+by its own. The mean is still subtracted. The table shows how much the validation loss rises, the last line with all
+norms frozen at once. Norms on queries, keys and values stay.
 """
 
 import json

@@ -113,11 +113,12 @@ def pictures(groups):
          "frequencies, not order.",
          losses, plot_loss.plot),
         ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
-         "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing: see the "
-         "next picture.",
+         "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing, as "
+         "the picture by layer shows.",
          plot_steps.Steps, plot_steps.plot),
         ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens "
-         "have one vector, which is why hardly any gradient gets through in the next picture.",
+         "have one vector. A norm of the sum then shrinks what is left of their differences, and with them the "
+         "gradient of the next picture.",
          TokenCosine, plot_cosine.plot),
         ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
          "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
@@ -210,7 +211,7 @@ def run():
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")
     parser.add_argument("--watch", action="store_true", help="write the page again as runs get rows, until all have "
-                        "ended; a browser that shows it reloads it")
+                        "ended (a killed run never does: stop with Ctrl-C); a browser that shows it reloads it")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_path(args.output, runs, "report", (".html", ".htm"))

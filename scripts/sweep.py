@@ -133,7 +133,8 @@ def parse(arguments):
     parser = Parser("sweep", __doc__)
     parser.add_argument("file", metavar="SWEEP.json|CONFIG", help="a sweep, or a config with --set KEY=A,B or --seeds")
     parser.add_argument("--set", metavar="KEY=A,B", action="append", default=[],
-                        help="over the file: one value for all runs, several as a grid; commas in JSON do not split")
+                        help="over the base config: one value for all runs, several as a grid; a key that the file's "
+                        "grid sets is refused; commas in JSON do not split")
     parser.add_argument("--seeds", metavar="N", type=int, default=0, help="each with the seeds 1 ... N")
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
     parser.add_argument("--jobs", metavar="N", type=int,

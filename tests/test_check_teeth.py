@@ -63,7 +63,7 @@ FAULTS = [
       '1706.03762)", .norm_branch = PLANTED, .norm_out = !PLANTED')],
      {"norm_placement": "post"}, {5}),
     ("DeepNorm's gain upside down", "model/config.cpp",
-     [("model/placement.h", ".init_gain = {8, «-0.25»}", "0.25")],
+     [("model/placement.h", ".init_factor = {8, «-0.25»}", "0.25")],
      {"norm_placement": "deepnorm"}, {6}),
     ("DeepNorm's alpha of the wrong power", "model/config.cpp",
      [("model/placement.h", ".alpha = {2, «0.25»}", "0.5")], {"norm_placement": "deepnorm"}, {5}),
@@ -122,7 +122,7 @@ FAULTS = [
     ("an inner norm of the FFN forgotten", "model/transformer.cpp",
      [("model/transformer.cpp", "norm(p.ffn.norm_inner, hidden)", "hidden")], {"inner_norm": True}, {5}),
     ("SubLN's gain without its root", "model/config.cpp",
-     [("model/placement.h", ".init_gain = {2, «0.5», true}", "1")], {"norm_placement": "subln"}, {6}),
+     [("model/placement.h", ".init_factor = {2, «0.5», true}", "1")], {"norm_placement": "subln"}, {6}),
 
     # The same as above, seen by the laws of what cancels.
     ("a norm's backward without its projection", "kernels/reference/kernels.cpp",

@@ -133,7 +133,7 @@ class MadeUp(unittest.TestCase):
                 for claim, (text, _, _, verdict) in zip(claims, stated):
                     self.assertTrue(math.isfinite(claim.value), text)
                     self.assertEqual(verdict == "ok", verdict != "MISSED")
-                    self.assertTrue(verdict == "ok" or not claim.holds, text)
+                    self.assertTrue(verdict == "ok" or not claim.must_hold, text)
                 lines = reproduce.block(name, module, self.results[name], claims).replace("−", "-").splitlines()
                 titles = [[line.split(" | ")[0] for line in block] for block in (lines, page_of(name))]
                 if name != "amplification":  # whose lines are called by A, which is made up

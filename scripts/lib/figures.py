@@ -134,10 +134,14 @@ def lead_styles(groups, color_keys):
 
 
 def assigned_keys(groups, keys):
-    """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own. The
-    first key, which is the placement if placements differ, has the colours. Uses the fewest panels in which every
-    panel's lines can be distinguished. One panel with a colour per group, if there are cases, or if placements are
-    equal and groups are at most 7."""
+    """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own.
+
+    The first key, which is the placement if placements differ, has the colours. Other keys have dashes; if lines would
+    look alike, as few of them as possible have panels. With cases, or with equal placements and at most 7 groups, all
+    keys have colours: one per group, in one panel. Examples, of two placements:
+
+      2 norms            colours placement, dashes norm
+      2 norms, 3 rates   colours placement, dashes norm, panels rate, as six dashes would look alike"""
     first, *others = keys
     if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()

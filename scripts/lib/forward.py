@@ -8,7 +8,7 @@ import math
 
 from lib.gaussian import FUNCTIONS, erf
 from lib.keys import NORMS, PLACEMENTS, completed, placements
-from lib.mean_field import branch_scale, power
+from lib.mean_field import branch_scale, depth_factor
 from lib.runs import np
 
 ACTIVATIONS = {**FUNCTIONS, "relu2": lambda x: np.maximum(x, 0) ** 2, "swiglu": FUNCTIONS["silu"]}
@@ -75,10 +75,10 @@ class Transformer:
         names = iter((f"{prefix}_norm", f"{prefix}_post_norm"))  # of the norms that the placement has, in their order
         read = self.norm(next(names), x) if row["norm_in"] else x
         F = self.attention if name == "attn" else self.feed_forward
-        y = F(read * power(row["input_scale"], block + 1), prefix, model["inner_norm"] or row["inner_norm"])
+        y = F(read * depth_factor(row["input_scale"], block + 1), prefix, model["inner_norm"] or row["inner_norm"])
         y = self.norm(next(names), y) if row["norm_branch"] else y
         y = y * self.weights.get(f"{prefix}_scale", branch_scale(model)) * min(self.progress / (block + 1), 1)
-        y = y + power(row["alpha"], model["n_layer"]) * x if model["residual"] else y
+        y = y + depth_factor(row["alpha"], model["n_layer"]) * x if model["residual"] else y
         return self.norm(next(names), y) if row["norm_out"] else y
 
     def linear(self, x, name):

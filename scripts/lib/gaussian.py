@@ -188,9 +188,8 @@ def softmax_moments(n, sigma):
     """(participation, Q, entropy in nats) of the softmax of n >= 2 scores, for arrays n and sigma, within 1e-3.
 
     Q = E sum_i A_i^2 |e_i - A|^2 = E [sum A^2 - 2 sum A^3 + (sum A^2)^2] is the mean square of the softmax's Jacobian,
-    e_i being a unit vector. Beyond the largest sigma of the table, 1 - participation, Q and entropy are its last values
-    times that sigma over `sigma`: they come from scores that are nearly equal to the largest one, of which the share
-    falls as 1/sigma."""
+    e_i being a unit vector. Above the table's largest sigma, 1 - participation, Q and entropy fall as 1/sigma: rare
+    near-ties with the largest score cause them."""
     excess = np.maximum(sigma / SIGMAS[-1], 1)  # over the largest sigma of the table
     gamma, slope_ratio, entropy_ratio = _table_at(n, np.maximum(sigma, SIGMAS[0]))
     exponent = gamma * np.minimum(sigma, SIGMAS[-1])**2

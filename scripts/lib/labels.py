@@ -46,19 +46,19 @@ def set_labels(groups):
 
 
 def keys_that_vary(groups):
-    """The keys and grid entries in which a group differs by choice from the next one, in the order of labels: keys with
-    word values, grid entries, keys with numbers, and last the keys that the entries' names stand for. Placement and
-    norm if groups do not differ."""
+    """The keys and grid entries whose value was chosen and changes between two neighbouring groups, in the order of
+    labels: keys with word values, grid entries, other keys, and last the keys that the entries' names stand for.
+    Placement and norm if groups do not differ."""
     chosen = {key for group, other in zip(groups, groups[1:]) for key in chosen_keys(group, other)} or {PLACEMENT, NORM}
     entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
-    words, numbers, last = [], [], []
+    words, others, last = [], [], []
     for key, field in fields().items():
         if key in set_by_entries:
             last.append(key)
         elif key in chosen:
-            (words if field.get("x-label") == "{}" else numbers).append(key)
-    return [*words, *entries, *numbers, *last]
+            (words if field.get("x-label") == "{}" else others).append(key)
+    return [*words, *entries, *others, *last]
 
 
 def covered_keys(group, entries):

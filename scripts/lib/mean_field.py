@@ -94,27 +94,27 @@ Branch = namedtuple("Branch", "kernel backward matrix_noise variance")
 Collected = namedtuple("Collected", "squares gradient_squares layers")
 
 
-def attention(model, kernel, into, inner, layer, collected):
-    """The Branch of attention that reads this kernel; `into`: C Var(v); `inner`: whether a norm precedes the last
+def attention(model, kernel, gain_in, inner, layer, collected):
+    """The Branch of attention that reads this kernel; `gain_in`: C Var(v); `inner`: whether a norm precedes the last
     matrix."""
     C = model["d_model"]
-    heads = Attention(kernel, model, C * variance_of(model, C, C), into)
+    heads = Attention(kernel, model, C * variance_of(model, C, C), gain_in)
     collected.layers[layer].update(entropy=heads.entropy, score_std=heads.score_std,
                                    max_score=heads.score_std * math.sqrt(2 * math.log(len(kernel))))
-    out = heads.forward()
-    y, factor = normed(model, inner, branch_signal(out))
+    heads_kernel = heads.forward()
+    y, factor = normed(model, inner, branch_signal(heads_kernel))
     factor = branch_factor(model, factor, C, 0.0)
     # 1 each for the matrices of v and of the output; those of q and k by the response to noise in the scores.
-    matrix_noise = 2 + 2 * heads.response / mean_square(out)
+    matrix_noise = 2 + 2 * heads.response / mean_square(heads_kernel)
     variance = 2 / C if isinstance(factor, float) else 0.0
     return Branch(y.kernel, lambda dy: heads.backward(dy * factor), matrix_noise, variance)
 
 
-def feed_forward(model, kernel, into, inner, layer, collected):
-    """The Branch of the FFN that reads this kernel; `into`: C times the variance of an entry of its first matrices;
+def feed_forward(model, kernel, gain_in, inner, layer, collected):
+    """The Branch of the FFN that reads this kernel; `gain_in`: C times the variance of an entry of its first matrices;
     `inner`: whether a norm precedes the last matrix."""
     C, F, activation, inner_slope = model["d_model"], model["d_ff"], model["activation"], 1.0
-    kernel = kernel * into
+    kernel = kernel * gain_in
     hidden = hidden_of(activation, kernel)
     collected.squares[layer, "ffn_hidden"] = mean_square(hidden.value)
     variance = (kurtosis_of(activation, mean_square(kernel)) - 1) / F
@@ -135,7 +135,7 @@ def feed_forward(model, kernel, into, inner, layer, collected):
     def backward(dy):
         dy = dy * factor
         collected.gradient_squares[layer, "ffn_hidden"] = mean_square(dy) * inner_slope
-        return dy * slope * (into * F / C)
+        return dy * slope * (gain_in * F / C)  # F Var, as gain_in is C Var
 
     return Branch(value, backward, matrix_noise, variance if isinstance(factor, float) else 0.0)
 
@@ -150,18 +150,19 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     of the sum. `matrix_noise`: as of a Branch."""
     name, branch_of = ("ffn", feed_forward) if is_ffn else ("attn", attention)
     L, C, width = model["n_layer"], model["d_model"], model["d_ff"] if is_ffn else model["d_model"]
-    alpha = power(row["alpha"], L) if model["residual"] else 0.0
+    alpha = depth_factor(row["alpha"], L) if model["residual"] else 0.0
     a = 0.0 if row["learned_scale"] else branch_scale(model)
-    s = power(row["input_scale"], layer)
-    # F's matrices (width, C) multiply mean squares by `into`, its last one (C, width) by `out`.
-    gain = power(row["init_gain"], L)**2  # on the variance of v, attn.out, ffn.in, ffn.gate and ffn.out
-    into = C * gain * variance_of(model, width, C)
-    out = width * gain * variance_of(model, C, width) / (2 * L if model["init"]["residual_scaling"] else 1)
+    s = depth_factor(row["input_scale"], layer)
+    # A matrix (rows, columns) whose entries have the variance Var multiplies mean squares by columns Var forward and by
+    # rows Var backward. F's first matrices are (width, C), its last one is (C, width).
+    gain = depth_factor(row["init_factor"], L)**2  # on the variance of v, attn.out, ffn.in, ffn.gate and ffn.out
+    gain_in = C * gain * variance_of(model, width, C)
+    gain_out = width * gain * variance_of(model, C, width) / (2 * L if model["init"]["residual_scaling"] else 1)
 
     normed_x, R_in = normed(model, row["norm_in"], x)
     read = normed_x.kernel * s**2
-    branch = branch_of(model, read, into, model["inner_norm"] or row["inner_norm"], layer, collected)
-    written = branch.kernel * out  # of F's output
+    branch = branch_of(model, read, gain_in, model["inner_norm"] or row["inner_norm"], layer, collected)
+    written = branch.kernel * gain_out  # of F's output
     normed_branch, R_branch = normed(model, row["norm_branch"], branch_signal(written))
     R_branch = branch_factor(model, R_branch, C, branch.variance)
     added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
@@ -172,11 +173,12 @@ def sublayer(model, row, layer, is_ffn, x, collected):
                               (layer, "stream" if is_ffn else "stream_mid"): mean_square(y.kernel)})
 
     def backward(gradient):
-        """The gradient kernel at x, alpha^2 G + s^2 R_in G_in: G = R_out times that at y is the one at the sum, and
-        G_in, the one at F's input, comes from G_F = a^2 R_branch G at F's output."""
+        """The gradient kernel at x: alpha^2 G + s^2 R_in G_in. G is the gradient kernel at the sum, R_out times that at
+        y. F's output gets a^2 R_branch G, and `branch.backward` turns that into G_in, at F's input. Post-norm, whose
+        only norm is N_out, has G + G_in."""
         at_sum = gradient * R_out
         at_output = at_sum * a**2 * R_branch
-        at_input = branch.backward(at_output * (out * C / width))
+        at_input = branch.backward(at_output * (gain_out * C / width))  # C Var, as gain_out is width Var
         at_x = alpha**2 * at_sum + s**2 * R_in * at_input
         # Without a norm or a scale F reads x itself, so the gradient that a run logs at F's input is all of x's.
         reads_x = isinstance(R_in, float) and s == 1
@@ -189,18 +191,19 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     return y, backward, share, branch.matrix_noise
 
 
-def power(row, n):
-    """(base n)^exponent of a placement's row, or (ln(base n))^exponent."""
-    base, exponent, *form = row
+def depth_factor(entry, n):
+    """The factor of an entry [base, exponent] of a placement's row, (base n)^exponent, or of [base, exponent, "log"],
+    (ln(base n))^exponent."""
+    base, exponent, *form = entry
     return (math.log(base * n) if form == ["log"] else base * n)**exponent
 
 
-def variance_of(model, out, into):
-    """The variance of an entry of a matrix (out, into), before a placement's factor."""
+def variance_of(model, rows, columns):
+    """The variance of an entry of a matrix (rows, columns), before a placement's factor."""
     scheme = model["init"]["scheme"]
     if scheme == "gpt2":
         return model["init"]["std"]**2
-    return 2 / into if scheme == "kaiming_normal" else 2 / (out + into)
+    return 2 / columns if scheme == "kaiming_normal" else 2 / (rows + columns)
 
 
 def branch_scale(model):
@@ -311,11 +314,12 @@ def predict(config, text=None, tokens=None, narrow=False):
         for is_ffn, row in enumerate(pair):
             x, back, share, matrix_noise = sublayer(model, row, layer, is_ffn, x, collected)
             backward.append(back)
-            # The noise of a sum is the mean of its terms' noises, weighted by their shares. A branch adds that of its
-            # own matrices, and passes on the stream's as it does that of its first matrices: all but the last one.
+            # The noise of a sum is the mean of its terms' noises, weighted by their shares. A branch's noise has two
+            # parts: that of its own matrices, and the stream's, which it passes on times matrix_noise - 1, as it does
+            # that of all its matrices but the last.
             noise = (1 - share) * noise + share * (matrix_noise + noise * (matrix_noise - 1))
         collected.layers[layer].update(_layer_cosines(x, start))
-    gradient, loss = _final_norm_and_head(model, x, tokens, text, collected, is_normed=row["norm_out"])
+    gradient, loss = _final_norm_and_head(model, x, tokens, text, collected, is_normed=rows[-1][1]["norm_out"])
     for back in reversed(backward):
         gradient = back(gradient)
     sites = {site: (_root(site, collected.squares[site]), _root(site, collected.gradient_squares[site]))

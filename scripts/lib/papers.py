@@ -12,7 +12,8 @@ name. A module has
 
 A law is a value that theory expects: a closed formula, or what lib.mean_field predicts. The ranges of the claims come
 from the papers, the laws at initialisation, or what a reader would take for no difference. If a paper's result does not
-reproduce here, its config says so and the claim is that it does not. The question and the sources of an experiment are in its config file.
+reproduce here, its config says so and the claim is that it does not. The question and the sources of an experiment are
+in its config file.
 """
 
 import importlib
@@ -30,13 +31,13 @@ UNIGRAM = 3.08  # nats: the validation loss of a model that only counts letters,
 
 @dataclass
 class Claim:
-    """A measured value and the range [low, high] that is expected. `holds`: whether the value was in the range where
-    the page was written, by more than seeds differ."""
+    """A measured value and the range [low, high] that is expected. `must_hold`: the value was in the range where the
+    page was written, by more than seeds differ; if false, a miss does not make reproduce.py fail."""
     text: str
     value: float
     low: float
     high: float
-    holds: bool = True
+    must_hold: bool = True
 
     @property
     def verdict(self):

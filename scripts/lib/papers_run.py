@@ -151,11 +151,12 @@ def measured_once(folder, name, measure):
 
 def tiny_sweep(config, out):
     """Writes a sweep file's tiny form to `out`: the same grid and cases, of tiny models with few blocks, 4 steps and at
-    most two seeds. Returns its path and {tiny depth: the depth that it stands for}, as texts."""
+    most two seeds. Depths are replaced in their order by 3, 4, 5, ..., from 3 on because a claim may be about a third
+    of the blocks. Returns its path and {tiny depth: the depth that it stands for}, as texts."""
     spec = read_json(config)
     grid, cases = spec.get("grid", {}), [case["set"] for case in spec.get("cases", [])]
     depths = {DEPTH, *grid.get("model.n_layer", []), *(case.get("model.n_layer", DEPTH) for case in cases)}
-    tiny = {depth: number for number, depth in enumerate(sorted(depths), start=3)}  # the last third of 3 blocks is one
+    tiny = {depth: number for number, depth in enumerate(sorted(depths), start=3)}
     for key, values in grid.items():
         section, _, name = key.partition(".")
         if key == "model.n_layer":

@@ -147,7 +147,7 @@ def _rows_of(group):
 
 def _scales_init(group):
     """Whether a placement of the group scales the initial weights."""
-    return any(row["init_gain"][1] != 0 for row in _rows_of(group))
+    return any(row["init_factor"][1] != 0 for row in _rows_of(group))
 
 
 # ---- the runs of a group --------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def remarks_on_result(run):
 def branch_too_small(group, share):
     """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the
     placement itself sets the size of the branches, by a norm, a learned scale or the init."""
-    by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_gain"][1] != 0 for row in _rows_of(group))
+    by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_factor"][1] != 0 for row in _rows_of(group))
     scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
     return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
 

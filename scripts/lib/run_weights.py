@@ -1,4 +1,4 @@
-"""The newest weights of a run folder, by the rule of `normscope eval` and `normscope sample`."""
+"""The newest of a run folder's model and checkpoint, by the rule of `normscope eval` and `normscope sample`."""
 
 import json
 import math

@@ -20,9 +20,9 @@ def claims(runs):
         rows = runs.where(**SCALES[scale])
         return log_slope([float(row["n_layer"]) for row in rows], [row["curvature"][TIMES.index(time)] for row in rows])
 
-    for time, holds in (("before training", True), ("after", False)):
+    for time, must_hold in (("before training", True), ("after", False)):
         text = f"branches × 1, {time}: slope of log eigenvalue against log L"
-        yield Claim(text, slope("branches × 1", time), 0.2, 3, holds)
+        yield Claim(text, slope("branches × 1", time), 0.2, 3, must_hold)
     yield Claim("before training: slope of log eigenvalue, branches × 1 less branches × 1/L",
                 slope("branches × 1", "before training") - slope("branches × 1/L", "before training"), 0.1, 3)
 

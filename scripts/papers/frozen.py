@@ -36,14 +36,14 @@ def claims(runs):
         yield Claim(f"pre, {norm}: rise with a norm of the last third frozen, mean", last_third.mean(), -0.005, 0.005)
         first = blocks[:, 0, 0].mean() - last_third.mean()
         yield Claim(f"pre, {norm}: rise with the first norm frozen, less one of the last third", first, 0.005, 0.5,
-                    holds=False)
+                    must_hold=False)
         yield Claim(f"pre, {norm}: rise with all norms frozen", every.mean(), 0.02, 1)
         of_branches = parts(runs, "sandwich", norm)[0].mean(axis=(0, 1))
-        yield Claim(f"sandwich, {norm}: rise with a norm of a branch frozen, less one of the stream, mean",
-                    of_branches[1::2].mean() - of_branches[::2].mean(), 0.002, 1, holds=False)
-        for placement, low, high, holds in (("post", 0.002, 1, False), ("deepnorm", -0.002, 0.002, True)):
+        yield Claim(f"sandwich, {norm}: mean rise for norms on branches, minus the mean rise for norms on the stream",
+                    of_branches[1::2].mean() - of_branches[::2].mean(), 0.002, 1, must_hold=False)
+        for placement, low, high, must_hold in (("post", 0.002, 1, False), ("deepnorm", -0.002, 0.002, True)):
             yield Claim(f"{placement}, {norm}: rise with a norm frozen, mean", parts(runs, placement, norm)[0].mean(),
-                        low, high, holds)
+                        low, high, must_hold)
 
 
 def table(runs):

@@ -21,7 +21,7 @@ def run(config, out, quick):
 def claims(probes):
     for placement in ("pre", "pre_scaled", "sandwich", "peri", "post"):
         distance = distance_from_law({placement: probes[placement]})
-        yield Claim(f"{placement}: largest distance of the stream's rms from its law", distance, 0, 0.05)
+        yield Claim(f"{placement}: largest distance of the stream's mean square from its law", distance, 0, 0.05)
 
 
 def picture(probes):

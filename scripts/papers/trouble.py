@@ -32,7 +32,7 @@ def claims(runs):
     yield Claim(f"pre, after five steps: {GRADIENT}", gradient("pre", TIMES[1]), 1, 20)
     yield Claim(f"post, before training: {COSINE}", cosine("post", TIMES[0]), 0.97, 1)
     yield Claim(f"post, after five steps: {COSINE}", cosine("post", TIMES[1]), 0.999, 1)
-    yield Claim(f"pre, after five steps: {COSINE}", cosine("pre", TIMES[1]), 0, 0.9, holds=False)
+    yield Claim(f"pre, after five steps: {COSINE}", cosine("pre", TIMES[1]), 0, 0.9, must_hold=False)
 
 
 def picture(runs):

@@ -72,8 +72,8 @@ void explain_placement(const Placement& row) {
   std::cout << "  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
   if (!row.alpha.is_one()) std::cout << "  L = 12: α = " << fixed(row.alpha.of(12), 4) << '\n';
-  if (!row.init_gain.is_one())
-    std::cout << "  L = 12: v, attn.out and the FFN's matrices start at " << fixed(row.init_gain.of(12), 4)
+  if (!row.init_factor.is_one())
+    std::cout << "  L = 12: v, attn.out and the FFN's matrices start at " << fixed(row.init_factor.of(12), 4)
               << " times their init\n";
 }
 

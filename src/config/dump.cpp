@@ -47,7 +47,7 @@ void add_tables(Json& root) {
                                       {"qkv_norm", row.qkv_norm},
                                       {"alpha", power(row.alpha)},
                                       {"input_scale", power(row.input_scale)},
-                                      {"init_gain", power(row.init_gain)}};
+                                      {"init_factor", power(row.init_factor)}};
 }
 
 // The value that the key takes wherever it has no effect; null: its default, or it depends on the need.

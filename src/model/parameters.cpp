@@ -56,7 +56,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
 
 void ParameterLayout::set_init_factors(const std::vector<BlockRows>& placements) {
   const auto set = [&](int index, const Placement& placement) {
-    if (index != no_parameter) list_[index].init_factor = placement.init_gain.of(std::ssize(blocks));
+    if (index != no_parameter) list_[index].init_factor = placement.init_factor.of(std::ssize(blocks));
   };
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const BlockParameters& p = blocks[i];

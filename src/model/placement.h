@@ -76,7 +76,7 @@ struct Placement {
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   DepthFactor alpha = {};        // factor of the stream in the sum, of L
   DepthFactor input_scale = {};  // factor on what F reads, of the block's number (from 1)
-  DepthFactor init_gain = {};    // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
+  DepthFactor init_factor = {};  // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
   const Pattern* pattern = nullptr;
 
   bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
@@ -106,7 +106,7 @@ inline constexpr Placement placement_rows[] = {
     // Table 1 of DeepNet, decoder only: alpha = (2L)^(1/4), beta = (8L)^(-1/4).
     {.kind = PlacementKind::deepnorm, .name = "deepnorm", .formula = "y = N(αx + F(x))",
      .source = "DeepNet, Wang et al. 2022 (arXiv 2203.00555)",
-     .norm_out = true, .residual_scaling = false, .alpha = {2, 0.25}, .init_gain = {8, -0.25}},
+     .norm_out = true, .residual_scaling = false, .alpha = {2, 0.25}, .init_factor = {8, -0.25}},
     {.kind = PlacementKind::pre_scaled, .name = "pre_scaled", .formula = "y = x + F(N(x)/√l)",
      .source = "LayerNorm scaling, Sun et al. 2025 (arXiv 2502.05795)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .input_scale = {1, -0.5}},
@@ -124,7 +124,7 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::subln, .name = "subln", .formula = "y = x + F(N(x)), a norm before each output matrix",
      .source = "Magneto, Wang et al. 2022 (arXiv 2210.06423)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .inner_norm = true,
-     .init_gain = {2, 0.5, true}},
+     .init_factor = {2, 0.5, true}},
     {.kind = PlacementKind::hybrid, .name = "hybrid", .formula = "z = N(x + Attn(x)), y = z + FFN(z), with qkv_norm",
      .source = "HybridNorm, Zhuo et al. 2025 (arXiv 2503.04598)",
      .final_norm = true, .qkv_norm = true, .pattern = &hybrid_pattern},
