@@ -322,9 +322,9 @@ class CliTest(unittest.TestCase):
         self.assertEqual(metadata["checksum"], f"{fnv1a(data):016x}", path)
         read_safetensors(path)  # whose shapes must fit their bytes
 
-    def assert_same_results(self, one, other, *, files=("model.safetensors",)):
+    def assert_same_results(self, run, other, *, files=("model.safetensors",)):
         """Two runs gave the same numbers in every log, timing aside, and the same bytes in `files`."""
-        self.assertEqual(one.without_timing(), other.without_timing())
+        self.assertEqual(run.without_timing(), other.without_timing())
         for name in (*LOGS[1:], *files):
-            self.assertTrue(one.bytes(name) == other.bytes(name), f"{name} differs")
-        self.assertEqual(one.summary["trajectory_hash"], other.summary["trajectory_hash"])
+            self.assertTrue(run.bytes(name) == other.bytes(name), f"{name} differs")
+        self.assertEqual(run.summary["trajectory_hash"], other.summary["trajectory_hash"])

@@ -61,10 +61,10 @@ class Histories(CliTest):
         """To a new name, or one level up with all that lies beside it."""
         path = self.draw.choice(self.entries())
         up = self.draw.random() < 0.5 and path.parent != self.world
-        for one in [one for one in self.entries() if one.parent == path.parent] if up else [path]:
-            to = one.parent.parent / one.name if up else self.place(one.suffix)
-            if not os.path.lexists(to) and one not in Path(os.path.realpath(to)).parents:
-                one.rename(to)
+        for entry in [entry for entry in self.entries() if entry.parent == path.parent] if up else [path]:
+            to = entry.parent.parent / entry.name if up else self.place(entry.suffix)
+            if not os.path.lexists(to) and entry not in Path(os.path.realpath(to)).parents:
+                entry.rename(to)
 
     def copy(self):
         path = self.draw.choice(self.entries())

@@ -67,12 +67,12 @@ class Twin:
         return [torch.distributions.Categorical(probs=v).entropy().exp().item() for v in p]
 
     def token_cosine(self):
-        found = []
+        values = []
         for x in self.streams():
             pairs = torch.nn.functional.cosine_similarity(x[:, :, None], x[:, None], dim=-1)
             different = ~torch.eye(x.shape[1], dtype=torch.bool)
-            found.append(pairs[:, different].mean().item())
-        return found
+            values.append(pairs[:, different].mean().item())
+        return values
 
     def kurtosis(self):
         squares = [x.pow(2).mean((0, 1)) for x in self.streams()]
@@ -90,15 +90,15 @@ class Twin:
     def amplification(self, size=1e-7):
         """With the noise that measure.py draws, so small that its square is nothing."""
         weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
-        arrays, x, found = {name: w.numpy() for name, w in weights.items()}, self.streams(), []
+        arrays, x, values = {name: w.numpy() for name, w in weights.items()}, self.streams(), []
         for draw in range(measure.DRAWS):
             moved = measure.noisy(arrays, draw, size)
             for name, p in self.model.named_parameters():
                 p.data = torch.from_numpy(moved[name])
-            found.append([((b - a).norm() / a.norm() / size).item() ** 2 for a, b in zip(x, self.streams())])
+            values.append([((b - a).norm() / a.norm() / size).item() ** 2 for a, b in zip(x, self.streams())])
         for name, p in self.model.named_parameters():
             p.data = weights[name]
-        return np.mean(found, axis=0)
+        return np.mean(values, axis=0)
 
     def sharpness(self):
         """The largest eigenvalue of the Hessian, written out."""
@@ -137,12 +137,12 @@ class Measure(CliTest):
             write_safetensors(run.file("model.safetensors"), tensors, metadata)
             file = self.exchange(run, f"{name}.safetensors")
             twin = Twin(run, read_safetensors(file)[0])
-            found = measure.measure(file, [name for name in measure.LAYERS if name != "amplification"])
+            result = measure.measure(file, [name for name in measure.LAYERS if name != "amplification"])
             for what in ("lens", "rank", "token_cosine", "kurtosis", "dead", "influence"):
                 with self.subTest(name, what=what):
-                    self.assert_close([row[what] for row in found["layers"]], getattr(twin, what)(), 1e-3, what)
-            self.assertAlmostEqual(found["layers"][-1]["lens"], found["loss"], places=4)
-            self.assertEqual(found["layers"][1]["dead"] >= 3 / 12, name != "derf")
+                    self.assert_close([row[what] for row in result["layers"]], getattr(twin, what)(), 1e-3, what)
+            self.assertAlmostEqual(result["layers"][-1]["lens"], result["loss"], places=4)
+            self.assertEqual(result["layers"][1]["dead"] >= 3 / 12, name != "derf")
 
     def test_amplification_and_sharpness(self):
         os.chdir(self.folder)
@@ -150,10 +150,10 @@ class Measure(CliTest):
         for name in ("post_tied", "batchnorm"):
             run = self.trained(name)
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
-            found = measure.measure(run.path, ["amplification", "sharpness"])
+            result = measure.measure(run.path, ["amplification", "sharpness"])
             with self.subTest(name):
-                self.assert_close([row["amplification"] for row in found["layers"]], twin.amplification(), 0.01, "amplification")
-                self.assert_close([found["sharpness"]], [twin.sharpness()], 0.01, "sharpness")
+                self.assert_close([row["amplification"] for row in result["layers"]], twin.amplification(), 0.01, "amplification")
+                self.assert_close([result["sharpness"]], [twin.sharpness()], 0.01, "sharpness")
 
     def test_the_forward_pass_is_pytorchs(self):
         for name, model in torch_combinations.combinations().items():
@@ -193,31 +193,31 @@ class Measure(CliTest):
     def test_frozen_norms(self):
         for name in ("pre", "gelu", "post_tied", "peri"):
             run = self.trained(name)
-            found = measure.freeze(measure.Model(run.path))
+            result = measure.freeze(measure.Model(run.path))
             loss, names = self.frozen_in_torch(run, ())
             with self.subTest(name):
-                self.assertEqual(set(found["norms"]), names)
-                self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
-                for frozen, rise in [(names, found["all"]), *(({norm}, row["rise"]) for norm, row in found["norms"].items())]:
+                self.assertEqual(set(result["norms"]), names)
+                self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
+                for frozen, rise in [(names, result["all"]), *(({norm}, row["rise"]) for norm, row in result["norms"].items())]:
                     self.assertAlmostEqual(rise, self.frozen_in_torch(run, frozen)[0] - loss, delta=1e-5, msg=frozen)
-                self.assertGreater(max(abs(row["rise"]) for row in found["norms"].values()), 1e-3)
+                self.assertGreater(max(abs(row["rise"]) for row in result["norms"].values()), 1e-3)
 
     def test_what_it_takes_and_prints(self):
         run = self.trained("pre")
         file = self.exchange(run, "pass.safetensors")
-        told = json.loads(self.script("measure.py", file, "--only", "lens", "--only", "dead", "--json").stdout)
-        self.assertEqual([list(row) for row in told["layers"]], [["layer", "lens", "dead"]] * 3)
+        result = json.loads(self.script("measure.py", file, "--only", "lens", "--only", "dead", "--json").stdout)
+        self.assertEqual([list(row) for row in result["layers"]], [["layer", "lens", "dead"]] * 3)
         for model in (run.path, run.file("model.safetensors"), run.file("checkpoint.safetensors")):
             again = self.script("measure.py", model, "--only", "lens", "--only", "dead", "--json").stdout
-            self.assertEqual(json.loads(again), told)
+            self.assertEqual(json.loads(again), result)
         table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
         self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
         table = self.script("measure.py", run.path, "--freeze").stdout
         self.assertRegex(table, r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
         frozen = json.loads(self.script("measure.py", run.path, "--freeze", "--json").stdout)
         self.assertEqual(list(frozen["norms"]), [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
-        found = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
-        self.assertRegex(found, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
+        result = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
+        self.assertRegex(result, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
     def test_a_stream_of_zeros_gives_null_and_no_warning(self):
         config = self.config({"model": {**MODEL, "position": "none", "init": {"scheme": "xavier_normal", "embed_std": 0}}})

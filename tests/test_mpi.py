@@ -49,18 +49,18 @@ class MpiTest(CliTest):
 
     def test_any_number_of_ranks_and_threads(self):
         for name, (changes, runs) in MATRIX.items():
-            one = self.train_alone(f"{name}-one", changes)
+            alone = self.train_alone(f"{name}-alone", changes)
             for ranks, threads in [(r, t) for r in (1, 2, 3, 4, 5) for t in (1, 2)] if LONG else runs:
                 with self.subTest(f"{name}, {ranks} ranks of {threads} threads"):
                     run = self.train_shared(ranks, f"{name}-{ranks}-{threads}", changes, "--threads", str(threads))
-                    self.assert_same_results(run, one, files=FILES)
+                    self.assert_same_results(run, alone, files=FILES)
                     self.assertEqual([run.summary["ranks"], run.summary["threads"]], [ranks, threads])
 
     def test_divergence_is_that_of_one(self):
         wild = {"model": {"norm": "none"}, "train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0, "steps": 40}}
-        one, several = self.train_alone("one", wild, code=3), self.train_shared(3, "several", wild, code=3)
-        self.assert_same_results(several, one, files=())
-        self.assertEqual(several.summary["first_nonfinite"], one.summary["first_nonfinite"])
+        alone, several = self.train_alone("one", wild, code=3), self.train_shared(3, "several", wild, code=3)
+        self.assert_same_results(several, alone, files=())
+        self.assertEqual(several.summary["first_nonfinite"], alone.summary["first_nonfinite"])
 
     def test_what_is_wrong_is_said_once_and_nothing_written(self):
         """On all ranks, or on rank 1 of 3 alone, which has another instruction set or resumes."""

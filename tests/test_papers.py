@@ -113,15 +113,15 @@ class MadeUp(unittest.TestCase):
 
     def tables_by_lines(self, name):
         """(lines, columns) of the experiment's tables of losses."""
-        found = []
+        tables = []
 
         def noted(runs, lines, columns=None, against=None):
-            found.append((lines, columns or {"": {}}))
+            tables.append((lines, columns or {"": {}}))
             return papers_tables.loss_table(runs, lines, columns, against)
 
         with mock.patch.object(MODULES[name], "loss_table", noted):
             MODULES[name].table(self.results[name])
-        return found
+        return tables
 
     def test_claims_tables_and_pictures_are_those_of_the_page(self):
         for name, module in MODULES.items():
@@ -438,17 +438,17 @@ class Measures(unittest.TestCase):
     def test_a_mean_is_measured_beside_that_of_a_random_direction(self):
         x = np.random.default_rng(1).standard_normal((20, 50, 64))
         model = types.SimpleNamespace(streams=[x, x + 3 * np.ones(64), x - x.mean(-1, keepdims=True)])
-        for found, expected in zip(centred.mean_over_law(model), (1, 64 * 9 / 10, 0)):
-            self.assertAlmostEqual(found, expected, delta=0.1 + 0.02 * expected)
+        for result, expected in zip(centred.mean_over_law(model), (1, 64 * 9 / 10, 0)):
+            self.assertAlmostEqual(result, expected, delta=0.1 + 0.02 * expected)
 
     def test_a_gap_is_taken_at_an_equal_training_loss(self):
         with tempfile.TemporaryDirectory() as folder:
             rows = ("step,train_loss,val_loss", "1,4,4", "2,3.5,", "3,3,3.1", "4,2,2.6", "5,2.1,2.7", "6,1,2.2", "")
             Path(folder, "metrics.csv").write_text("\n".join(rows), encoding="utf-8")
-            *found, lowest = gap.gaps(types.SimpleNamespace(folder=Path(folder)))
+            *result, lowest = gap.gaps(types.SimpleNamespace(folder=Path(folder)))
         expected = {2.5: 2.85, 2.2: 2.7, 2.0: 2.6, 1.8: 2.6, 1.5: 2.45}
         self.assertEqual(lowest, 1)
-        for level, value in zip(gap.LEVELS, found, strict=True):
+        for level, value in zip(gap.LEVELS, result, strict=True):
             self.assertAlmostEqual(value, expected[level] - level, delta=0.11 if level == 2.0 else 1e-9)
 
     def test_thirds_slopes_and_orders(self):
@@ -527,17 +527,17 @@ class Measured(CliTest):
             x = x + weights.get("final_norm.bias", 0)
             logits = x @ weights.get("head.weight", weights["embed.token.weight"]).T
             loss = forward.cross_entropy(logits, targets)
-            found = measure.freeze(model)
-            self.assertAlmostEqual(found["norms"]["final_norm"]["rise"], loss - found["loss"], delta=1e-9)
-            self.assertGreater(abs(loss - found["loss"]), 1e-4)
+            result = measure.freeze(model)
+            self.assertAlmostEqual(result["norms"]["final_norm"]["rise"], loss - result["loss"], delta=1e-9)
+            self.assertGreater(abs(loss - result["loss"]), 1e-4)
 
     def test_the_loss_that_frozen_norms_raise_is_that_of_the_run_s_evaluations(self):
         run = self.train("run", {"model": {"init": {"scheme": "xavier_normal", "embed_std": 1}},
                                  "train": {"steps": 9, "lr": 0}, "eval": {"every": 5}})  # 2 batches of 4 windows of 16
         (loss,) = [float(row["val_loss"]) for row in run.rows("metrics.csv") if row["step"] == "5"]
         with mock.patch.object(measure, "CHARACTERS", 2 * 4 * 16):
-            found = measure.freeze(measure.Model(run.path))
-        self.assertAlmostEqual(found["loss"], loss, delta=1e-5)
+            result = measure.freeze(measure.Model(run.path))
+        self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
 
     def test_lengths_of_weights_before_a_norm_follow_their_law(self):
         for decay in (0, 0.1):

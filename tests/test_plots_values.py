@@ -26,22 +26,22 @@ class Maps(MadeRuns):
         runs = [Run(self.make(f"s{seed}", train__seed=seed, steps=steps))
                 for seed, steps in ((1, (1, 10, 20)), (3, (1, 20, 30)))]
         (group,) = group_by_config(runs)
-        one = plot_heatmap.HeatMap(group, "stream")
-        self.assertEqual(one.steps.tolist(), [1, 10, 20, 30])
-        np.testing.assert_allclose(one.rms, np.tile([1, 2, 3, 4], (4, 1)))
+        heat_map = plot_heatmap.HeatMap(group, "stream")
+        self.assertEqual(heat_map.steps.tolist(), [1, 10, 20, 30])
+        np.testing.assert_allclose(heat_map.rms, np.tile([1, 2, 3, 4], (4, 1)))
         both, first, third = math.sqrt(1.1 * 1.3), 1.1, 1.3
-        np.testing.assert_allclose(one.grad[:, 2], 1e-3 * np.array([both, first, both, third]))
+        np.testing.assert_allclose(heat_map.grad[:, 2], 1e-3 * np.array([both, first, both, third]))
 
     def test_a_diverged_step_is_not_a_number_and_marked(self):
-        one = plot_heatmap.HeatMap(Group([Run(self.make("d", diverged=True))], "d"), "stream")
-        self.assertTrue(np.isnan(one.rms[-1]).all() and np.isfinite(one.rms[:-1]).all())
-        self.assertEqual(one.divergences, [60])
+        heat_map = plot_heatmap.HeatMap(Group([Run(self.make("d", diverged=True))], "d"), "stream")
+        self.assertTrue(np.isnan(heat_map.rms[-1]).all() and np.isfinite(heat_map.rms[:-1]).all())
+        self.assertEqual(heat_map.divergences, [60])
 
     def test_a_site_begins_where_it_is_logged(self):
-        one = plot_heatmap.HeatMap(Group([Run(self.make("r"))], "r"), "attn_out")
-        self.assertEqual(one.first, 1)
-        np.testing.assert_allclose(one.rms[0, 1:], [0.25, 0.5, 0.75])
-        self.assertTrue(np.isnan(one.rms[:, 0]).all())
+        heat_map = plot_heatmap.HeatMap(Group([Run(self.make("r"))], "r"), "attn_out")
+        self.assertEqual(heat_map.first, 1)
+        np.testing.assert_allclose(heat_map.rms[0, 1:], [0.25, 0.5, 0.75])
+        self.assertTrue(np.isnan(heat_map.rms[:, 0]).all())
         self.assertEqual(Site(Run(self.root / "r"), "attn_out").index(None), 6)
         with self.assertRaisesRegex(ScriptError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)

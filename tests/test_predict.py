@@ -319,27 +319,27 @@ class Command(CliTest):
     def test_against_a_file(self):
         config = self.make()
         self.normscope("probe", config, "--dump", "sound.safetensors")
-        said = self.against(config, "sound.safetensors", 0)
-        self.assertIn("all 48 values are as predicted; 1 seed, whose spread is unknown\n", said)
+        output = self.against(config, "sound.safetensors", 0)
+        self.assertIn("all 48 values are as predicted; 1 seed, whose spread is unknown\n", output)
         tensors, _ = read_safetensors(self.path("sound.safetensors"))
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("act")}
 
-        def said(code, *options, **changes):
+        def output_of(code, *options, **changes):
             changed = {**tensors, **{name.replace("__", "."): tensor for name, tensor in changes.items()}}
             kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
             write_safetensors(self.path("mine.safetensors"), kept)
             return self.against(config, "mine.safetensors", code, *options)
 
         x = tensors["act.2.stream"]
-        self.assertIn("first to leave: the activation at stream of layer 2, 0.", said(1, act__2__stream=x / 2))
-        said(0, "--tolerance", "1", act__2__stream=x / 2)
-        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", said(1, act__2__stream=np.tile(x, 2)))
-        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", said(1, act__2__stream=x[:7]))
-        self.assertIn("act_grad.3.attn_in is missing", said(1, act_grad__3__attn_in=None))
-        self.assertIn("act.2.steam is no site of the config", said(1, act__2__steam=x))
-        self.assertIn("act.4.stream is no site of the config", said(1, act__4__stream=x))
+        self.assertIn("first to leave: the activation at stream of layer 2, 0.", output_of(1, act__2__stream=x / 2))
+        output_of(0, "--tolerance", "1", act__2__stream=x / 2)
+        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", output_of(1, act__2__stream=np.tile(x, 2)))
+        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", output_of(1, act__2__stream=x[:7]))
+        self.assertIn("act_grad.3.attn_in is missing", output_of(1, act_grad__3__attn_in=None))
+        self.assertIn("act.2.steam is no site of the config", output_of(1, act__2__steam=x))
+        self.assertIn("act.4.stream is no site of the config", output_of(1, act__4__stream=x))
         some = {name: None for name in tensors if not name.endswith("stream")}
-        self.assertIn("all 8 values", said(0, **some))  # a kind of site may be left out
+        self.assertIn("all 8 values", output_of(0, **some))  # a kind of site may be left out
         self.write("bad.safetensors", b"bad")
         self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr, r"^\[predict\] .*not even a header")
 

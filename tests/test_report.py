@@ -186,19 +186,19 @@ class Figures(CliTest):
         for seed in (1, 2, 3):
             self.train(f"runs/pre-{seed}", {"model": small, "train": {"seed": seed}})
             self.train(f"runs/post-{seed}", {"model": {**small, "norm_placement": "post"}, "train": {"seed": seed}})
-        said = comparison(find_runs([self.path("runs")], "config.json"))
+        compared = comparison(find_runs([self.path("runs")], "config.json"))
         with without_pictures():
             content = report.report(find_runs([self.path("runs")], "config.json"))
         page = Page(content)
-        for run, shown in zip(said["runs"], page.tables[0][1:], strict=True):
+        for run, shown in zip(compared["runs"], page.tables[0][1:], strict=True):
             self.assertEqual(shown, [run["label"], "1, 2, 3", "done", f"{run['params']:,}",
                                      *(figure["text"] for figure in run["metrics"].values())])
-        (pair,) = said["paired"]
+        (pair,) = compared["paired"]
         self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "partner", "difference", "text")]])
-        self.assertEqual({remark["kind"] for remark in said["remarks"]}, {"differs", "noise", "small_branch"})
-        for remark in said["remarks"]:
+        self.assertEqual({remark["kind"] for remark in compared["remarks"]}, {"differs", "noise", "small_branch"})
+        for remark in compared["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)
-        self.assertEqual(content.count("<li>"), len(said["remarks"]))
+        self.assertEqual(content.count("<li>"), len(compared["remarks"]))
 
 if __name__ == "__main__":
     unittest.main()
