@@ -135,15 +135,6 @@ class CommandLine(CliTest):
             self.assertEqual(Run(self.path(f"out-{i}")).json("config.json"), Run(self.path("file")).json("config.json"))
 
 
-class Corpus(CliTest):
-    def test_unusual_characters_are_characters(self):
-        text = "\ufeff" + "α\r\n\x00é😀\x1b" * 60
-        self.write("other.txt", text)
-        run = self.train("run", {"data": {"path": "other.txt"}})
-        self.assertEqual(json.loads(run.metadata()["vocab"]), sorted(map(ord, set(text[1:]))))
-        self.assertIn("😀", self.normscope("sample", "run", "--prompt", "é😀", "--length", "20").stdout)
-
-
 class Unusual(CliTest):
     """Odd but sound input is accepted."""
 
@@ -181,12 +172,6 @@ class Unusual(CliTest):
 
 
 class Files(CliTest):
-    def test_folders_that_are_no_run(self):
-        os.mkdir(self.path("empty"))
-        for command in ("sample", "eval"):
-            for name in ("empty", "missing"):
-                self.assertEqual(self.refused(command, name, says=[name]).stdout, "")
-        self.refused("probe", self.config(), "--from", "missing", "--out", "probe", says=["missing: No such file"])
 
     def test_a_folder_of_runs_is_no_run(self):
         self.train("runs/a")

@@ -288,14 +288,6 @@ class Changes(ResumeTest):
         # Evaluations before the resume had other windows, and do not compete.
         self.assertEqual(run.summary["best_val_loss"], min(float(row["val_loss"]) for row in rows[3:] if row["val_loss"]))
 
-    def test_a_key_without_effect_is_reported_left_out_and_no_difference(self):
-        for options in ([], ["--resume"]):
-            output = self.normscope("train", self.config(), "--out", "run", *options, "--set", "train.momentum=0.9").stdout
-            self.assertEqual(output.count("note: set without effect: train.momentum (only optimizers sgd and muon have it)\n"), not options)
-        run = Run(self.path("run"))
-        self.assertNotIn("momentum", run.json("config.json")["train"])
-        self.refused("train", "tiny.json", "--out", "run", "--resume", "--set", "train.optimizer=sgd", says=["train.optimizer"])
-
 
 class Safety(ResumeTest):
     def test_an_existing_run_is_refused_untouched(self):

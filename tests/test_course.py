@@ -56,14 +56,6 @@ class Page(unittest.TestCase):
     def test_every_quotation_follows_a_command(self):
         self.assertEqual((len(course.quotations(TEXT)), TEXT.count("```text")), (10, 10))
 
-    def test_quotations_take_new_numbers(self):
-        output = "run  final val\na    2.5 ± 0.1\n1  0.5\n12  0.5\n- a: ends at 3.08 nats\n12  0.75\n"
-        quoted = course.quoted_anew("a 2.75 ± 0.25\n12 4\n12 5\n", output)
-        self.assertEqual(quoted, "a    2.5 ± 0.1\n12  0.5\n12  0.75\n")
-        for line in ("- b: ends at 3.08 nats\n", "12 4\n12 4\n12 4\n"):
-            with self.assertRaises(LookupError):
-                course.quoted_anew(line, output)
-
 
 class Commands(CliTest):
     def test_commands(self):

@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 
-from cli import BINARY, LONG, ROOT, CliTest, environment, run_script
+from cli import LONG, ROOT, CliTest, environment, run_script
 from made_papers import law as made_law
 from made_papers import made_program
 

@@ -60,15 +60,6 @@ class Plots(MadeRuns):
         self.has(self.plot("layers", lost), "no finite values", "pre · layernorm (diverged at step 1)")
         self.has(self.plot("loss", lost), "no finite values", "Training loss")
 
-    def test_branches(self):
-        runs = [self.make(f"s{seed}", train__seed=seed) for seed in (1, 2)]
-        runs.append(self.make("deep", model__norm_placement="deepnorm", model__n_layer=24, diverged=True))
-        svg = self.plot("branches", *runs)
-        self.has(svg, "Attention by depth, last steps (50–60)", "FFN during training, first and last block",
-                 "pre · L 3 (mean and range of 2 seeds)", "deepnorm · L 24 (diverged at step 60)",
-                 "deepnorm: the stream is multiplied by α = (2L)^¼ before the sum.")
-        self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is false")
-
     def test_a_run_that_a_kill_ended_within_its_first_step(self):
         """Its logs have a header and a row; it is drawn beside a whole run."""
         whole, torn = self.make("whole"), self.make("torn", model__norm="rmsnorm")

@@ -213,6 +213,8 @@ class Styles(MadeRuns):
         branches = Branches(Run(self.make("run")))
         for drawn, logged in ((branches.attention, [0.25] * 3), (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
             np.testing.assert_allclose(drawn, np.tile([np.nan, *logged], (7, 1)))
+        cut = self.make("cut", model__residual=False)
+        self.refused("plot.py", "branches", cut, says="cut: model.residual is false")
 
     def test_branches_of_a_run_that_was_killed_in_its_first_step(self):
         """The rows end in block 1; the placements are those of the config, a list over three blocks."""

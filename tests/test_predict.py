@@ -83,27 +83,22 @@ class Laws(unittest.TestCase):
             gradients = stream(of(norm_placement="post", activation=activation))[1]
             self.assertAlmostEqual(gradients[0] / gradients[-1] / ((1 + backward) / (1 + forward))**12, 1, delta=5e-3)
 
-    def test_derf(self):  # m' = m + g (2/pi) asin(2v/(1+2v)), |dx|^2 = |dy|^2 (1 + g 4a^2/pi / sqrt(1+4v)), v = m/4, a = 1/2
-        m, gain = 1.0, 1.0
-        values, gradients = stream(of(norm="derf"))
-        for g in (1, 0.5) * 12:
-            v = m / 4
-            gain *= 1 + g / math.pi / math.sqrt(1 + 4 * v)
-            m += g * 2 / math.pi * math.asin(2 * v / (1 + 2 * v))
-        self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
-        self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
-
-    def test_dyt(self):  # m' = m + g E tanh(x/2)^2, |dx|^2 = |dy|^2 (1 + g E (1 - tanh(x/2)^2)^2 / 4)
+    def test_pointwise_norms(self):
+        """m' = m + g E f(x)^2 and |dx|^2 = |dy|^2 (1 + g E f'(x)^2) at each sublayer, for x of mean square m."""
         z = np.linspace(-9, 9, 3601)
         weights = np.exp(-z * z / 2) / np.exp(-z * z / 2).sum()
-        m, gain = 1.0, 1.0
-        values, gradients = stream(of(norm="dyt"))
-        for g in (1, 0.5) * 12:
-            squares = np.tanh(math.sqrt(m) * z / 2)**2
-            gain *= 1 + g * weights @ (1 - squares)**2 / 4
-            m += g * weights @ squares
-        self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
-        self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
+        functions = {"dyt": lambda x: (np.tanh(x / 2), (1 - np.tanh(x / 2)**2) / 2),
+                     "derf": lambda x: (np.vectorize(math.erf)(x / 2), np.exp(-x * x / 4) / math.sqrt(math.pi))}
+        for norm, value_and_slope in functions.items():
+            with self.subTest(norm):
+                values, gradients = stream(of(norm=norm))
+                m, gain = 1.0, 1.0
+                for g in (1, 0.5) * 12:
+                    value, slope = value_and_slope(math.sqrt(m) * z)
+                    gain *= 1 + g * weights @ slope**2
+                    m += g * weights @ value**2
+                self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
+                self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
 
     def test_amplification(self):  # the sum over sublayers of two matrices' share of the sum
         m, pre = 1.0, 0.0

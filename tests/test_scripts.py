@@ -124,16 +124,14 @@ class Scripts(CliTest):
         install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
         os.makedirs(self.path("bin"))
         os.symlink(shutil.which("bash"), self.path("bin", "bash"))
-        for manager, package in (("dnf", "openblas-devel"), ("brew", "openblas")):
-            self.tool(manager, "exit 1\n")
-            result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
-            os.remove(self.path("bin", manager))
-            self.assertEqual(result.returncode, 1)
-            self.assertRegex(result.stderr, rf"^\[install\] no apt-get here; try \(nobody has\): {manager} .* {package} .*\n$")
+        self.tool("brew", "exit 1\n")
+        result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
+        os.remove(self.path("bin", "brew"))
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^\[install\] no apt-get here; .*: brew install .* openblas .*\n$")
         result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
         self.assertRegex(result.stderr, r"^\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n$")
-        for tool in ("c++", "cmake", "make", "python3"):  # where all of them are there, a build may go on
-            self.assertEqual(self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install).returncode, 1)
+        for tool in ("c++", "cmake", "make", "python3"):  # with all of them a build may go on
             self.tool(tool, "exit 0\n")
         self.assertEqual(self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install).returncode, 0)
 

@@ -232,15 +232,6 @@ class Runs(SweepTest):
         self.end(self.begin(**self.stub("[ $4 = out/steps=4 ] && rmdir out/summary.csv || mkdir -p out/summary.csv")), 0)
         self.assertEqual(self.statuses(), ["done"] * 3)
 
-    def test_folders_of_another_config_or_text_are_refused(self):
-        self.sweep(grid=FAST)
-        output = self.sweep(code=1, changes={"model": {"n_layer": 3}}, grid=FAST).stdout
-        self.assertRegex(output, r"(?m)^failed +steps=2 .*the config differs from out/steps=2/config.json in model.n_layer \(2 -> 3\)")
-        self.assertEqual(self.statuses(), ["failed"])
-        text = Run(self.folder).bytes("text.txt")
-        self.write("text.txt", text + b"x")
-        self.assertRegex(self.sweep(code=1, grid=FAST).stdout, "(?m)^failed +steps=2 .*was trained on another text")
-
     def test_a_table_of_someone_else_is_never_replaced(self):
         os.makedirs(self.path("out"))
         self.file(grid=FAST)
