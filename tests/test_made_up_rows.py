@@ -61,8 +61,7 @@ KEY = [
      ' [](RunConfig& c) { c.train.made_up = c.train.batch_size == 2; }}, .needs = {{has_momentum}}}),'
      'row("train.optimizer",'),
 ]
-UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp", "config/fields.cpp", "config/load.cpp",
-         "config/dump.cpp"]
+UNITS = ["model/config.cpp", "model/transformer.cpp", "check/equations.cpp", "config/fields.cpp"]
 TINY = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
 
