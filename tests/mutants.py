@@ -46,7 +46,8 @@ def commands():
                 objects[name].append(os.path.join(entry["directory"], words[made + 1]))
         del words[made:made + 4]  # -o OBJECT -c SOURCE
         if "-include" in words:  # a precompiled header, made with other options than those of a mutant
-            del words[words.index("-include"):][:2]
+            header = words.index("-include")
+            del words[header:header + 2]
         words_of[entry["file"]] = entry["directory"], words
     return words_of, objects
 
