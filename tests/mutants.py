@@ -41,6 +41,8 @@ def commands():
     for entry in entries:
         words = shlex.split(entry["command"])
         made = words.index("-o")
+        if "/sanitized_core.dir/" in "/" + words[made + 1]:
+            continue  # a second copy of the library, which no program is linked with
         for name, place in (("mutant", "/normscope.dir/src/cli/"), ("mutant_tests", "/test_cases.dir/")):
             if place in "/" + words[made + 1]:
                 objects[name].append(os.path.join(entry["directory"], words[made + 1]))
