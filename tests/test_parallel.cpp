@@ -70,7 +70,8 @@ TEST_CASE("thread choice: the fastest count is chosen, and chosen anew after the
     CHECK(chosen(8, 1000, [&](Index, int n) { return 1 + std::abs(std::log2(1.0 * n / best)); }) == best);
   const auto busy_from_500_to_1000 = [](Index step, int n) {
     const bool is_busy = step > 500 && step <= 1000;
-    return n == 1 ? (is_busy ? 1.2 : 1.0) : (is_busy ? 2.0 : 0.55);
+    const double alone = is_busy ? 1.2 : 1.0, together = is_busy ? 2.0 : 0.55;
+    return n == 1 ? alone : together;
   };
   CHECK(chosen(2, 540, busy_from_500_to_1000) == 1);
   CHECK(chosen(2, 1300, busy_from_500_to_1000) == 2);
