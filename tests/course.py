@@ -113,7 +113,7 @@ def measured(table, groups):
 
 
 def misses(table, groups):
-    """What does not hold of the table for these groups: a line for each mean that lies outside its range."""
+    """The faults of the table for these groups: a line for each mean that lies outside its range."""
     lines = [f"{table.grid}: the labels are {', '.join(groups)}; the page has {', '.join(table.rows)}"] * (
         list(groups) != list(table.rows))
     for label in groups.keys() & table.rows.keys():

@@ -126,7 +126,7 @@ def exchange(config, random):
 
 
 def learning_rate(step, train):
-    """Of update 1...S: a linear warm-up, then half a cosine."""
+    """The rate of update 1...S: a linear warm-up, then half a cosine."""
     warmup, lr, min_lr = train["warmup_steps"], train["lr"], train["min_lr"]
     if step <= warmup:
         return lr * step / warmup
@@ -164,7 +164,7 @@ def make_optimizer(model, train):
     """AdamW with decay on tensors of rank 2 and more; or SGD, whose decay (decoupled too) trajectory() applies."""
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
-    if train["optimizer"] == "muon":  # which has the matrices of the blocks
+    if train["optimizer"] == "muon":  # Muon updates the matrices of the blocks
         matrices = [p for name, p in model.named_parameters() if p.ndim >= 2 and not name.startswith("blocks.")]
     if train["optimizer"] == "sgd":
         return torch.optim.SGD(matrices + vectors, lr=train["lr"], momentum=train["momentum"])

@@ -15,7 +15,7 @@ import time
 
 from cli import BINARY, ROOT, environment
 
-WARM_ROWS = 20  # of metrics.csv: with a row in 10 steps and a checkpoint in 50, three checkpoints
+WARM_ROWS = 20  # rows of metrics.csv: with a row in 10 steps and a checkpoint in 50, three checkpoints
 GLANCE = 0.25  # seconds between two looks at the process
 MEMORY_MAY_GROW = 0.01
 # So long a run that only its time ends it; logs at a pace that keeps hours of them small.
@@ -54,7 +54,7 @@ def watch(process, seconds, log):
 
 
 def verdict(looks):
-    """What memory and files did from the first half of the looks to the second; a line that says so."""
+    """Compares memory and open files of the first and the second half of the looks. Returns a line with both."""
     first, last = looks[:len(looks) // 2], looks[len(looks) // 2:]
     before, after = (max(look[0] for look in part) for part in (first, last))
     need(after <= (1 + MEMORY_MAY_GROW) * before, f"resident memory grew from {before} to {after} bytes; "

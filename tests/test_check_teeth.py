@@ -147,7 +147,7 @@ FAULTS = [
     ("a gelu whose constant has too few digits", "kernels/reference/kernels.cpp",
      [("kernels/reference/kernels.cpp", "(x + «0.044715» * x * x * x)", "0.044715001")],
      {"activation": "gelu_tanh"}, {5}),
-    # Of the engine in float alone.
+    # Faults of the engine in float alone.
     ("a float product whose weight gradient is a hundredth too large", "model/transformer.cpp",
      [("ops/linear.h", ".beta = beta, .precision = mode.precision});",
        ".beta = beta, .precision = mode.precision});"

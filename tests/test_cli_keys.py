@@ -52,7 +52,7 @@ def placed(placement, **more):
     return {"model.norm_placement": placement, **more}
 
 
-def warmed_up(steps):  # of 4
+def warmed_up(steps):  # 4 steps are trained
     return {"train.warmup_steps": steps}
 
 

@@ -41,7 +41,7 @@ class Signals(CliTest):
 
 class Terminal(CliTest):
     def shown(self, *arguments, columns=80, term="xterm"):
-        """What a terminal of that width gets."""
+        """The text that a terminal of that width receives."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(TERM=term),
@@ -71,7 +71,7 @@ class Terminal(CliTest):
                                    r"[0-9.k]+ tokens/s  \d+:\d\d left$")
         deep = self.config({"model": {"n_layer": 12}, "train": {"steps": 300}, "eval": {"every": 0}})
         for line in self.progress(66, config=deep):
-            if "  val " not in line:  # which leaves no room
+            if "  val " not in line:  # a validation loss leaves no room for bars
                 self.assertRegex(line, r"  grad [▁-█]{12} 1:[0-9.]+  \d+:\d\d left$")  # three bytes a bar, and one column
         for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
             for line in self.progress(columns):

@@ -20,8 +20,8 @@ KILLS = 1000 if LONG else 40
 BUSY = {"model": {"n_layer": 1, "dropout": 0.1}, "train": {"steps": 120, "warmup_steps": 5},
         "eval": {"every": 3, "batches": 1}, "log": {"every": 1, "layers_every": 2}, "checkpoint": {"every": 2}}
 RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
-# System calls with side effects on files of a run, each the first time, and how they may fail. Of a file that is replaced as a
-# whole, openat, write and fsync are those of the temporary file beside it.
+# System calls with side effects on files of a run, each the first time, and how they may fail. If a file is replaced as a
+# whole, openat, write and fsync are calls on the temporary file beside it.
 CALLS = [("openat", "checkpoint.safetensors", "ENOSPC"), ("write", "checkpoint.safetensors", "ENOSPC"),
          ("fsync", "checkpoint.safetensors", "EIO"), ("rename", "checkpoint.safetensors", "EIO"),
          ("write", "metrics.csv", "ENOSPC"), ("write", "params.csv", "ENOSPC"), ("truncate", "metrics.csv", "EIO"),

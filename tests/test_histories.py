@@ -94,7 +94,7 @@ class Histories(CliTest):
 
     def find(self, name, config):
         places = [config.parent / name, Path(self.folder, name)]
-        if config.name == "config.json":  # of a run, whose text may have moved with it
+        if config.name == "config.json":  # the text of a run may have moved with it
             parts = Path(name).parts
             places += [folder.joinpath(*parts[i:]) for i in range(1, len(parts)) for folder in config.resolve().parents]
         return next((place for place in places if place.is_file()), places[0])

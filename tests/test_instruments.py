@@ -34,7 +34,7 @@ def rms_normed(x, gain, eps):
 
 
 def rotated(x):
-    """Of (B, T, H, D), halves rotated."""
+    """An array (B, T, H, D) with the halves of its features rotated."""
     half = x.shape[-1] // 2
     angle = np.arange(x.shape[1])[:, None] * 10000.0 ** (-np.arange(half) / half)
     cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]

@@ -191,7 +191,7 @@ class Styles(MadeRuns):
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
 
     def test_loss_against_tokens_and_seconds(self):
-        """Of seeds the mean of the seconds at each step, as of the losses."""
+        """Seeds are drawn as the mean of their seconds and of their losses at each step."""
         for seed, pace, rows in ((1, 0.5, (1, 2, 3, 4)), (2, 1.5, (1, 2, 3))):
             lines = [f"{step},{80 * step},{pace * step},{4 - step / 2},{3 if step == 2 else ''},100" for step in rows]
             (self.make(f"s{seed}", train__seed=seed) / "metrics.csv").write_text(

@@ -111,7 +111,7 @@ class Laws(unittest.TestCase):
     def test_inner_layernorm(self):  # takes the mean of ReLU's features: the slope's share is pi/(pi - 1)
         values, gradients = stream(of(norm_placement="subln", n_layer=6))
         m, ratio = 1.0, 1.0
-        gain = math.log(12)  # of the output matrices; a norm takes that of the first out
+        gain = math.log(12)  # the output matrices' gain; a norm cancels that of the first matrix
         for back in (1, math.pi / (math.pi - 1)) * 6:
             ratio *= (1 + gain * back / m) / (1 + gain / m)
             m += gain
@@ -153,7 +153,7 @@ class Means(unittest.TestCase):
         kernel = np.eye(T) + 0.2 * root @ root.T / T
         arriving = np.eye(T) + 0.3
         x = np.linalg.cholesky(kernel) @ self.rng.standard_normal((T, C))
-        kernel = x @ x.T / C  # of these very features
+        kernel = x @ x.T / C  # the kernel of these very features
         model = {**MODEL, "d_model": C, "n_head": C // D}
         forward = backward = 0.0
         for _ in range(heads):

@@ -32,7 +32,7 @@ from check_with_torch import differences, recompute
 
 COUNT, FIRST_SEED = 1000 if LONG else 20, 0
 TIMES, MANY_TIMES = 3, 10  # as far off as PyTorch: in a few by chance, as PyTorch is from us; in none
-NOISE = 1e-6  # of a gradient: nearer than that is as near as float32 comes
+NOISE = 1e-6  # relative error of a gradient that float32 cannot fall below
 
 
 def pairs_of(model):
@@ -79,7 +79,7 @@ class Torch(unittest.TestCase):
 
 
 def largest_error(given, exact):
-    """Of a gradient."""
+    """The largest error of a gradient."""
     return max(error for name, error in differences(given, exact).items() if name.startswith("grad."))
 
 

@@ -77,7 +77,7 @@ def combinations():
 
 
 def parameters(tensors):
-    """Those of an exchange file."""
+    """The model's parameters in an exchange file."""
     return {name: t for name, t in tensors.items() if not name.startswith(MEASURED) and name not in PLAIN}
 
 
@@ -101,7 +101,7 @@ def probe(folder, *options):
 
 
 def badness(error):
-    """What errors are sorted by: a NaN is the worst."""
+    """The key by which errors are sorted: a NaN is the worst."""
     return np.inf if np.isnan(error) else error
 
 
