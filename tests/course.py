@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import re
 import shlex
 import statistics
@@ -74,7 +75,9 @@ def train(grid, seeds, folder):
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder / f"{grid}.json"
     copy.write_text(json.dumps({**spec, "base": str(file.parent / spec["base"]), "seeds": seeds}), encoding="utf-8")
-    subprocess.run([Path(ROOT, "scripts", "sweep.py"), copy, "--out", folder / grid], check=True, stdout=sys.stderr)
+    all_cores = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}  # cli.py sets it to 1
+    subprocess.run([Path(ROOT, "scripts", "sweep.py"), copy, "--out", folder / grid], check=True, stdout=sys.stderr,
+                   env=all_cores)
     return {entry["label"]: entry["group"] for entry in comparison(find_runs([folder / grid], "config.json"))["runs"]}
 
 
