@@ -28,6 +28,8 @@ from lib.runs import find_runs
 PAGE = Path(ROOT, "configs", "course", "README.md")
 RUNS = "runs/course/"  # a table of ranges begins with the folder that its figures are of
 DIVERGED = "diverged"
+# The environment of commands, which may use all cores: cli.py allows tests one thread.
+ALL_CORES = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 COLUMNS = {title: (key, kind) for key, title, kind in METRICS}
 NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
@@ -75,9 +77,8 @@ def train(grid, seeds, folder):
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder / f"{grid}.json"
     copy.write_text(json.dumps({**spec, "base": str(file.parent / spec["base"]), "seeds": seeds}), encoding="utf-8")
-    all_cores = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}  # cli.py sets it to 1
     subprocess.run([Path(ROOT, "scripts", "sweep.py"), copy, "--out", folder / grid], check=True, stdout=sys.stderr,
-                   env=all_cores)
+                   env=ALL_CORES)
     return {entry["label"]: entry["group"] for entry in comparison(find_runs([folder / grid], "config.json"))["runs"]}
 
 
@@ -167,7 +168,7 @@ def output_of(lines):
 
 def run(line, **options):
     """Runs a command of the page in the root of the tree."""
-    return subprocess.run(shlex.split(line, comments=True), cwd=ROOT, check=False, **options)
+    return subprocess.run(shlex.split(line, comments=True), cwd=ROOT, env=ALL_CORES, check=False, **options)
 
 
 def main():
