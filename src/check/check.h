@@ -93,8 +93,8 @@ struct TestModel : Model<Real> {
   }
 };
 
-// Two sequences of the training text, cut to max_context characters. More of them if these are five or
-// fewer, since batch norm over few tokens would be degenerate.
+// Two sequences of the training text, cut to max_context characters. With five
+// characters or fewer there are more sequences, since batch norm over few tokens would be degenerate.
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
@@ -102,10 +102,11 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
 // 1/sqrt(size) of an error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is
 // 1e-6 |g| plus what rounding of the loss explains at that h:
-//   the first step with an error below the limit passes the tensor;
-//   two successive steps that agree with each other and not with g count as a fault, unless a shorter one
-//   agrees with g and its limit is at most a tenth of their error: both may have crossed a ReLU's kink;
-//   if neither happens, finite differences are too noisy, and the tensor is skipped.
+//   pass     the first step whose error is below the limit; after a fault, its limit must also be at most a
+//            tenth of the fault's error
+//   fault    two successive steps agree with each other (within a tenth of the error) and not with g. Both
+//            may have crossed a ReLU's kink, so shorter steps are tried
+//   skipped  if there is neither, as finite differences are then too noisy
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,

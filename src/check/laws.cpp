@@ -186,22 +186,21 @@ std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, d
     return loss();
   };
   double before = NAN;
-  std::optional<Verdict> verdict;
+  std::optional<Verdict> fault, pass;
   for (const double step : steps) {
     const double h = step * length, difference = (loss_at(h) - loss_at(-h)) / (2 * h);
     const double error = std::abs(difference - slope), scale = size + rounding / h / limit;
-    const bool agrees = !(error > limit * scale);
-    const bool is_accurate = !verdict || limit * scale <= 0.1 * verdict->error;
-    if (agrees && is_accurate) {
-      verdict = {error, scale};
+    const bool agrees = !(error > limit * scale);  // true if the error is NaN, which fails the law
+    if (agrees && (!fault || limit * scale <= 0.1 * fault->error)) {
+      pass = {error, scale};
       break;
     }
-    if (!verdict && std::abs(difference - before) <= std::max(limit * scale, 0.1 * error))
-      verdict = {error, scale};
+    if (!fault && std::abs(difference - before) <= std::max(limit * scale, 0.1 * error))
+      fault = {error, scale};
     before = difference;
   }
   std::ranges::copy(start, w);
-  return verdict;
+  return pass ? pass : fault;
 }
 
 }  // namespace

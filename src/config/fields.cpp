@@ -98,7 +98,8 @@ void default_momentum(RunConfig& c) {
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
 }
-// The placement as it is written decides, the last one of a list: hybrid and mix are not resolved to blocks.
+// The row that the config names decides, in a list that of the last block. For hybrid and mix it is the
+// pattern's own row, not that of a block.
 void default_final_norm(RunConfig& c) {
   c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }
@@ -243,7 +244,7 @@ const std::vector<Field> table = {
     row("train.precision", train(&T::precision), one_of<Precision>(),
         "precision of the operands of matrix products", {.label = "{}", .other_names = {"dtype"}}),
     row("train.gemm", train(&T::gemm), one_of<GemmProvider>(),
-        "implementation of the matrix products of linear layers"),
+        "implementation of the matrix products of linear layers and of Muon"),
     row("train.threads", train(&T::threads), integer(0, 1024),
         "number of threads; 0: at most OpenMP's number and the container's quota, by trial",
         {.role = KeyRole::bookkeeping}),

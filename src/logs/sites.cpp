@@ -88,6 +88,7 @@ void SiteStatistics::on_branch(SiteId output, float alpha, const Matrix<float>& 
   const SiteId stream = output.site == Site::attn_out ? SiteId{output.layer - 1, Site::stream}
                                                       : SiteId{output.layer, Site::stream_mid};
   SiteSums& sums = at(output);
+  // Micro-batches add up: the branch's here, the stream's in its own sums.
   sums.branch_squares += sum_squares(branch.size(), branch.data);
   sums.stream_squares = double{alpha} * double{alpha} * at(stream).value.sum_squares;
 }

@@ -110,7 +110,7 @@ void Optimizer<Real>::set_directions(double gradient_scale, const ParameterBuffe
 }
 
 template <class Real>
-UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index step, double lr,
+UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index number, double lr,
                                           double gradient_scale) const {
   const TrainConfig& c = config_;
   const Parameter& p = layout_[part.parameter];
@@ -131,8 +131,8 @@ UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index step,
           .one_minus_beta2 = static_cast<Real>(1 - c.beta2),
           .eps = static_cast<Real>(c.adam_eps),
           .decay = decay,
-          .step_size = static_cast<Real>(lr / (1 - portable::power(c.beta1, step))),
-          .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - portable::power(c.beta2, step)))};
+          .step_size = static_cast<Real>(lr / (1 - portable::power(c.beta1, number))),
+          .inv_sqrt_correction2 = static_cast<Real>(1 / std::sqrt(1 - portable::power(c.beta2, number)))};
     case OptimizerKind::sgd:
       return Sgd<Real>{.gradient_scale = scale,
                        .momentum = static_cast<Real>(c.momentum),
@@ -143,14 +143,14 @@ UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index step,
 }
 
 template <class Real>
-const std::vector<WeightChange>& Optimizer<Real>::update(Index step, double lr, double gradient_scale,
+const std::vector<WeightChange>& Optimizer<Real>::update(Index number, double lr, double gradient_scale,
                                                          const ParameterBuffer<Real>& gradients,
                                                          ParameterBuffer<Real>& parameters) {
   set_directions(gradient_scale, gradients);
   sums_.measure(changes_, [&](const auto& chunk) {
     const ParameterPart& part = parts_[chunk.part];
     const std::vector<Real>& direction = uses_muon(part) ? directions_ : gradients.all();
-    return kernels<Real>().update(chunk.count, rule_of(part, step, lr, gradient_scale),
+    return kernels<Real>().update(chunk.count, rule_of(part, number, lr, gradient_scale),
                                   direction.data() + chunk.begin, parameters.all().data() + chunk.begin,
                                   moments.first.data() + chunk.begin, moments.second.data() + chunk.begin);
   });

@@ -86,9 +86,10 @@ class Optimizer {
   // The layout must outlive the optimiser.
   Optimizer(const TrainConfig& config, const ParameterLayout& layout);
 
-  // Take update number `step`, counted from 1, with the gradients times `gradient_scale`. The result is the
-  // change of each part, in the order of parts_of(), valid until the next update.
-  const std::vector<WeightChange>& update(Index step, double lr, double gradient_scale,
+  // Take an update, of this number, counted from 1 without skipped steps, with the gradients times
+  // `gradient_scale`. The result is the change of each part, in the order of parts_of(), valid until the next
+  // update.
+  const std::vector<WeightChange>& update(Index number, double lr, double gradient_scale,
                                           const ParameterBuffer<Real>& gradients,
                                           ParameterBuffer<Real>& parameters);
 
@@ -96,7 +97,7 @@ class Optimizer {
 
  private:
   bool uses_muon(const ParameterPart& part) const;
-  UpdateRule<Real> rule_of(const ParameterPart& part, Index step, double lr, double gradient_scale) const;
+  UpdateRule<Real> rule_of(const ParameterPart& part, Index number, double lr, double gradient_scale) const;
   void set_directions(double gradient_scale, const ParameterBuffer<Real>& gradients);
 
   TrainConfig config_;

@@ -175,7 +175,7 @@ void Trainer::update(Step& step) {
   state_.consecutive_skips = 0;
 }
 
-// Whether one more step with a loss or gradient that is not finite may go without an update.
+// Whether one more step whose result is not finite may go without an update.
 bool Trainer::may_skip() const {
   return config_.train.on_nonfinite == OnNonfinite::skip &&
          state_.consecutive_skips + 1 < nonfinite_steps_in_a_row;
@@ -184,7 +184,8 @@ bool Trainer::may_skip() const {
 void Trainer::skip(const Step& step) {
   ++state_.consecutive_skips;
   ++state_.skipped;
-  observer_.on_note(text("step ", step.number, ": loss or gradient not finite; the update is skipped"));
+  observer_.on_note(text("step ", step.number,
+                         ": the loss, the gradient or a batch moment is not finite; the update is skipped"));
 }
 
 // Enters the step into the state of the run.
@@ -201,12 +202,13 @@ bool Trainer::weights_are_finite(const Step& step) const {
 }
 
 // Repeats the step with the weights as they are and every tap on, names the first tensor that is not finite,
-// and logs the step.
+// and logs the step in metrics.csv and, before an update, in the other logs.
 Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
-  // A row describes the weights before the update; after an update, this pass used those that follow it.
+  // Rows of layers.csv describe the weights before the update. If the update has been made, this pass used
+  // the new weights, so its rows are not logged.
   const bool is_recorded = state_.step == step.number;
   if (layer_logs_ && !is_recorded)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());

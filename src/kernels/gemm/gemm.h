@@ -2,15 +2,16 @@
 //
 // The native product, from the outside in; the names are those of BLIS (Van Zee & van de Geijn 2015):
 //
-//   linear()                             ops/linear.h: y = x Wᵀ, and the two products of its backward
-//   gemm()                               gemm.cpp: checks shapes, chooses the provider
-//   gemm_native()                        schedule.cpp: chooses KC
-//     gemm_split_k()                       only for dW: each thread computes whole blocks of k
-//   gemm_tiles()                         schedule.cpp: for each block of KC steps of k
-//                                          pack B into panels of NR columns (or read it in place; bf16: A
-//                                          too) compute_tile() of each tile of C, by whichever thread is free
-//   macro_kernel()                       microkernel.h: for each band of MR rows, for each panel of B
-//   micro_kernel()                       microkernel.h: MR x NR sums in registers over KC steps of k
+//   linear()            ops/linear.h: y = x Wᵀ, and the two products of its backward
+//   gemm()              gemm.cpp: checks shapes, chooses the provider
+//   gemm_native()       schedule.cpp: chooses KC
+//     gemm_split_k()      if A is transposed (dW): threads share the blocks of k, not the tiles of C
+//   gemm_tiles()        schedule.cpp: for each block of KC steps of k
+//                         pack B into panels of NR columns, or read it in place; with bf16 pack A too
+//                         (once for all threads, or each thread for itself)
+//                         compute_tile(): each tile of C, by whichever thread is free
+//   macro_kernel()      microkernel.h: for each band of MR rows, for each panel of B
+//   micro_kernel()      microkernel.h: MR x NR sums in registers over KC steps of k
 //
 // Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is
 // one chain of multiply-adds over the k of a block, blocks in ascending order. So no bit depends on the
@@ -52,8 +53,8 @@ struct GemmMode {
 template <class Real>
 struct Epilogue {
   const Real* bias = nullptr;    // (n): added to each row of C
-  Matrix<Real> derivative = {};  // laid out as C: becomes f'(C), and C itself f(C)
-  Activation activation = Activation::relu;
+  Matrix<Real> derivative = {};  // laid out as C: becomes f'(C), and C itself f(C); absent: no activation
+  Activation activation = Activation::relu;  // f
 };
 
 // C = A * B + beta * C, then the epilogue. A is (m, k), B is (k, n), C is (m, n); A and B may be

@@ -190,9 +190,9 @@ void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   }
 }
 
-// Split-K for dW, where k runs over the rows of activations: each thread computes whole blocks of k and packs
-// rows that no other thread reads. The blocks of k are the same at any number of threads, and their partial
-// C's are added in the order of k. So the bits are the same too.
+// Split-K for products with a transposed A, as dW, where k runs over the rows of activations: each thread
+// computes whole blocks of k and packs rows that no other thread reads. The blocks of k are the same at any
+// number of threads, and their partial C's are added in the order of k. So the bits are the same too.
 bool can_split_k(const Gemm<float>& g, Index k_blocks) {
   return g.a.transposed && g.epilogue.bias == nullptr && !g.epilogue.derivative &&
          (k_blocks - 1) * g.c.size() <= split_max;
@@ -205,8 +205,8 @@ template <class Element>
 Index choose_kc(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   constexpr Index min_steps = 128;  // in a shorter block, reading and writing C costs too much
   const Index k = g.a.cols, k_blocks = 2 * block_count(k, 2 * kernel.k_block());
-  const bool even = k >= k_blocks * min_steps && can_split_k(g, k_blocks);
-  return even ? block_count(k, k_blocks * k_pack<Element>) : kernel.kc;
+  const bool splits_equally = k >= k_blocks * min_steps && can_split_k(g, k_blocks);
+  return splits_equally ? block_count(k, k_blocks * k_pack<Element>) : kernel.kc;
 }
 
 // The first block's sums go to C itself, those of the other blocks to scratch until all are done.
@@ -249,7 +249,7 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
   GemmKernel<Element> kernel = any;
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());
-  // The number of blocks is that of choose_kc() only if it chose equal blocks.
+  // choose_kc() may have kept the kernel's own KC. Then the blocks are other ones than it tested.
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
   if (shared_evenly && can_split_k(g, k_blocks)) {
     gemm_split_k(kernel, g);

@@ -17,8 +17,8 @@ inline Vec scaled(Vec x, const float* gain, const float* bias, Index feature, Pa
   return x;
 }
 
-// If the squares of a group of features leave the range of a float, its mean or rstd is not finite, or its
-// rstd is 0 or above 2^56. Such a group is normalised again, in double.
+// Squares outside the range of a float show in the results: the mean or rstd of a group of features is then
+// not finite, or its rstd is 0 or above 2^56. Such a group is normalised again, in double.
 constexpr float largest_float = 0x1.fffffep127f, largest_rstd = 0x1p56f;
 
 inline void layer_norm_forward(const LayerNorm<float>& norm, Index begin, Index end, float* y) {
@@ -70,9 +70,9 @@ inline float eps_correction(const LayerNorm<float>& norm, float rstd) {
   return sigma > 0 ? 1 / (sigma * rstd) : 0;
 }
 
-// dx = rstd (g - mean(g) - x̂ proj), proj = eps_correction mean(g x̂), g = gain*dy; without centring the term
-// mean(g) is absent. Rounding leaves x̂ a small mean; its contribution is subtracted, so that the sum of dx
-// stays 0 even if dx is large.
+// dx = rstd (g - x̂ proj - mean(g)), proj = eps_correction mean(g x̂), g = gain*dy; without centring mean(g) is
+// absent, and a detached norm has dx = rstd g. Through rounding the mean of x̂ is not quite 0. So mean_rest is
+// the mean of g - x̂ proj, not of g alone, and the dx of a group sum to 0.
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
                                 Index begin, Index end) {
   const Index width = norm.cols / norm.groups;
@@ -96,12 +96,12 @@ inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradient
       });
       const float proj = norm.detached ? 0 : eps_correction(norm, r) * total(sum_gx) / n;
       const bool through_mean = norm.centred && !norm.detached;
-      const float mean_g = through_mean ? (total(sum_g) - proj * total(sum_x)) / n : 0;
+      const float mean_rest = through_mean ? (total(sum_g) - proj * total(sum_x)) / n : 0;
       for_each_vector(width, [&](Index i, auto part) {
         Vec g = part.get(dys + i);
         if (gain != nullptr) g *= part.get(gain + feature + i);
         const Vec normed = (part.get(xs + i) - mu) * r;
-        add_into(dxs + i, beta, r * (fma(normed, -proj, g) - mean_g), part);
+        add_into(dxs + i, beta, r * (fma(normed, -proj, g) - mean_rest), part);
       });
     }
   }
