@@ -2,8 +2,10 @@
 """The comparison with PyTorch: its table from made-up figures; where PyTorch is, that the peer trains the very model of
 torch_model.py; in the long form, its quick form."""
 
+import contextlib
 import copy
 import importlib.util
+import io
 import os
 import runpy
 import subprocess
@@ -29,6 +31,24 @@ class Table(unittest.TestCase):
         self.assertEqual(len(row), len(bench_peers.HEADER))
         del sides["compiled"]
         self.assertEqual(bench_peers.line("bf16", 2, sides).split(), ["bf16", "2", "500.00", "1500.00", "-", "3.00", "240,", "500"])
+
+    def test_sides_take_turns_and_compile_that_fails_is_left_out(self):
+        calls = []
+
+        def json_of(*command):
+            side = "normscope" if "bench" in command else "compiled" if "--compile" in command else "eager"
+            calls.append((side, command[command.index("--attention") + 1] if side != "normscope" else ""))
+            if side == "compiled":
+                raise bench_peers.Failure("no compiler")
+            written_out = calls[-1][1] == "written_out"
+            return {"step_ms": 1.0 if written_out else 2.0, "peak_mb": 1}
+
+        with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as errors:
+            sides = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+        self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""), ("eager", "written_out"),
+                                 ("compiled", "written_out"), ("normscope", ""), ("eager", "written_out")])
+        self.assertEqual(list(sides), ["normscope", "eager"])
+        self.assertEqual(errors.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
 
     def test_thread_settings_of_the_shell_reach_neither_side(self):
         settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1", "OPENBLAS_NUM_THREADS": "1"}
