@@ -3,7 +3,7 @@
 form: of all), and of configs drawn at random, where the engine's float32 must be as near to float64 as PyTorch's float32
 is. Skipped (exit 77) where PyTorch is not installed.
 
-test_with_torch.py COUNT [FIRST_SEED] draws so many configs and shows the worst; without it 20, in the long form 1,000.
+test_with_torch.py COUNT [FIRST_SEED] draws so many configs and shows the worst; without it 40, in the long form 1,000.
 """
 
 import concurrent.futures
@@ -30,7 +30,7 @@ import torch_combinations as checker
 import torch_model
 from check_with_torch import differences, recompute
 
-COUNT, FIRST_SEED = 1000 if LONG else 20, 0
+COUNT, FIRST_SEED = 1000 if LONG else 40, 0
 TIMES, MANY_TIMES = 3, 10  # as far off as PyTorch: in a few by chance, as PyTorch is from us; in none
 NOISE = 1e-6  # relative error of a gradient that float32 cannot fall below
 
