@@ -23,9 +23,9 @@ The last two run `normscope probe` again, from perturbed weights; the others onl
 where a measure is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559). Each norm is frozen in turn: it
-divides all rows by its average deviation over the text (of each group of features, for groupnorm) instead of each row
-by its own. The mean is still subtracted. The table shows how much the validation loss rises, the last line with all
-norms frozen at once. Norms on queries, keys and values stay.
+divides all rows by its average deviation over 2048 characters of the validation text (of each group of features, for
+groupnorm) instead of each row by its own. The mean is still subtracted. The table shows how much the validation loss
+rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
 """
 
 import json
@@ -224,10 +224,10 @@ def validation_windows(model):
 
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
     """The use of each norm: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
-    {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen; `spread`: standard deviation over
-    average of the rows' own; rises, in nats, are of the loss on the validation text. `average`: a function of the
-    deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row by a number of
-    its own."""
+    {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen (the mean over groups); `spread`:
+    standard deviation over average of the rows' own; rises, in nats, are of the loss on the validation text. `average`:
+    a function of the deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row
+    by a number of its own."""
     config = completed(model.config["model"])
     weights = {name: array.astype(float) for name, array in model.weights.items()}
     if NORMS[config["norm"]]["over"] not in ("features", "groups"):
@@ -235,21 +235,21 @@ def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
                           "expected layernorm, rmsnorm or groupnorm")
     progress = run_weights.branch_progress(model.config, {"step": model.step})
     tokens, targets = validation_windows(model)
-    rows = {}
+    deviations = {}  # {norm: the rows' own}
 
     def loss(frozen):
         def norm(name, x):
-            if name not in rows:  # in the first pass, without a frozen norm
-                rows[name] = statistics(config, x)[1]
+            if name not in deviations:  # in the first pass, without a frozen norm
+                deviations[name] = statistics(config, x)[1]
             return normed(config, weights, name, x, frozen.get(name))
 
         return Transformer(model.config, weights, norm, progress).loss(tokens, targets)
 
     whole = loss({})
-    frozen = {name: average(deviations) for name, deviations in rows.items()}
+    frozen = {name: average(own) for name, own in deviations.items()}
     return {"loss": whole, "characters": tokens.size, "all": loss(frozen) - whole, "norms": {
-        name: {"deviation": float(deviations.mean()), "spread": float(deviations.std() / deviations.mean()),
-               "rise": loss({name: frozen[name]}) - whole} for name, deviations in rows.items()}}
+        name: {"deviation": float(own.mean()), "spread": float(own.std() / own.mean()),
+               "rise": loss({name: frozen[name]}) - whole} for name, own in deviations.items()}}
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

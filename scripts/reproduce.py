@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the experiments of configs/papers and compares their numbers with the values expected from papers and laws.
 
-Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim is missed that
-must hold. Tables and pictures are written to OUT/README.md, with --write-page to the page itself.
+Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold.
+Tables and pictures are written to OUT/README.md, with --write-page to the page itself.
 
-Started again, it uses what is in OUT: trained runs always, and one whose config has changed since is an error; probes
-if their config is the same and the program older; measures of a run if the run, the program and the measure's source
-file are older. --quick has the same rules and an OUT of its own. Delete the folder OUT/NAME to repeat an experiment.
+Started again, it uses what is in OUT. A run that is done is used whatever its age, and an error if its config has
+changed since. A probe is used if its config and number of seeds are the same and it is newer than the program; a
+measure if it is newer than the run, the program and the file that defines it. --quick has the same rules and an OUT of
+its own. Delete the folder OUT/NAME to repeat an experiment.
 """
 
 import math

@@ -10,9 +10,9 @@ SWEEP.json, in which // comments are allowed:
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
 does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a
-folder named after the values that vary. DIR/summary.csv has a row for each run that has ended, DIR/labels.json the
-names of values and cases, which are the labels in tables, pictures and the page. A diverged run is a result. Sweeps of
-the same runs at the same time share the work.
+folder named after the values that vary. DIR/summary.csv has a row for each run that is done, diverged or failed,
+DIR/labels.json the names of values and cases, which are the labels in tables, pictures and the page. A diverged run is
+a result. Sweeps of the same runs at the same time share the work.
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
 the state of every run saved (a second SIGINT or SIGTERM ends at once).
 """
@@ -68,6 +68,7 @@ def train_all(runs, jobs, start, table):
             run, errors = children.pop(child)
             with errors:
                 errors.seek(0)
+                # A child that a passed-on signal ended before it could save is not a failure.
                 code = 130 if is_stopped and child.returncode < 0 else child.returncode
                 line = end_run(run, code, errors.read().strip())
             table.locks.release(run)
@@ -147,7 +148,7 @@ def parse(arguments):
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
         parser.error(f"--shard: got {args.shard}; expected I/N with I from 1 to N, such as 2/4")
     if args.seeds < 0 or (args.jobs is not None and args.jobs < 1):
-        parser.error("--seeds and --jobs: expected a number from 1")
+        parser.error("expected --seeds from 0 and --jobs from 1")
     return args
 
 

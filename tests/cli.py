@@ -1,4 +1,5 @@
-"""The base of the tests of the command line: a tiny config and text, running the program, reading the files that it writes."""
+"""The base of the tests of the command line: a tiny config and text, running the program, reading the files that it
+writes."""
 
 import contextlib
 import copy
@@ -36,7 +37,8 @@ def fnv1a(content):
 
 
 def in_memory(folder="/dev/shm"):
-    """Whether the folder is a file system of its own in which the tests may write, with room for them, and may run programs."""
+    """Whether the folder is a file system of its own in which the tests may write, with room for them, and may run
+    programs."""
     if not os.access(folder, os.W_OK) or not os.path.ismount(folder):
         return False
     about = os.statvfs(folder)
@@ -80,14 +82,15 @@ def sites_of(n_layer):
     return [(0, "stream"), *blocks, (n_layer + 1, "final"), (n_layer + 1, "logits")]
 
 
-# The environment of a test's programs, and of those that scripts start in the test's own process. One thread unless a test
-# says otherwise: tests run beside each other. With GOMP_SPINCOUNT the program need not start itself again to set it.
+# The environment of a test's programs, and of those that scripts start in the test's own process. One thread unless a
+# test says otherwise: tests run beside each other. With GOMP_SPINCOUNT the program need not start itself again to set
+# it.
 os.environ |= {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
 
 
 def environment(**more):
-    """The environment of a test's programs. AddressSanitizer, where the build has it, lets a test's preloaded library come
-    first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
+    """The environment of a test's programs. AddressSanitizer, where the build has it, lets a test's preloaded library
+    come first. OPENBLAS_NUM_THREADS is there for numpy, and users have none."""
     inherited = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     return {**inherited, "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
 
@@ -125,14 +128,16 @@ def merged(base, changes):
 
 
 def run_script(path, *arguments, cwd, timeout=300, env=None):
-    """Runs a Python script in a child process that has the modules of this one: importing numpy, matplotlib or torch anew
-    takes longer than most scripts do. `env`: its environment, if it is another one. Returns the completed process."""
+    """Runs a Python script in a child process that has the modules of this one: importing numpy, matplotlib or torch
+    anew takes longer than most scripts do. `env`: its environment, if it is another one. Returns the completed
+    process."""
     words = [str(path), *map(str, arguments)]
 
     def child(*streams):
         gc.disable()  # it would go through all that was imported, and copy its pages
         warnings.simplefilter("ignore", ResourceWarning)  # as in programs; unittest shows it
-        ctypes.CDLL("libgomp.so.1").omp_set_num_threads(1)  # numpy's BLAS would wait for threads that fork() left behind
+        # numpy's BLAS would wait for threads that fork() left behind
+        ctypes.CDLL("libgomp.so.1").omp_set_num_threads(1)
         for descriptor, stream in enumerate(streams, start=1):
             os.dup2(stream.fileno(), descriptor)
         os.chdir(cwd)
@@ -142,7 +147,8 @@ def run_script(path, *arguments, cwd, timeout=300, env=None):
         sys.argv = words
         runpy.run_path(words[0], run_name="__main__")
 
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+    with (tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+          tempfile.TemporaryFile("w+", encoding="utf-8") as errors):
         process = multiprocessing.get_context("fork").Process(target=child, args=(out, errors))
         process.start()
         process.join(timeout)
@@ -285,7 +291,8 @@ class CliTest(unittest.TestCase):
     def peak_rss_mb(self, *arguments, code=0):
         """The most memory that the program held; and its stderr."""
         with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
+            process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(),
+                                       stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=errors)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)

@@ -2,10 +2,10 @@
 """The page of the course, configs/course/README.md: its commands, its tables of ranges, and the outputs that it quotes.
 
 As a program: trains every grid with the given seeds, and prints the tables with the ranges that follow. A range is the
-mean over the seeds ± 3 standard deviations, those of the row's own runs or the low median of the column's rows, whichever
-is larger. The mean over three seeds is tested against it. Ratios are taken by their logarithms. --write puts the tables
-into the page, then runs the page's commands and puts the numbers that they print into its quotations. It takes about a
-quarter of an hour on two quiet cores."""
+mean over the seeds ± 3 standard deviations, those of the row's own runs or the low median of the column's rows,
+whichever is larger. The mean over three seeds is tested against it. Ratios are taken by their logarithms. --write puts
+the tables into the page, then runs the page's commands and puts the numbers that they print into its quotations. It
+takes about a quarter of an hour on two quiet cores."""
 
 import argparse
 import dataclasses
@@ -36,8 +36,8 @@ NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 
 @dataclasses.dataclass
 class Table:
-    """Ranges of the page: `grid`, the name of its file and folder; `titles` of figures, as compare.py prints them; `rows`,
-    {label of a group: a cell a figure}."""
+    """Ranges of the page: `grid`, the name of its file and folder; `titles` of figures, as compare.py prints them;
+    `rows`, {label of a group: a cell a figure}."""
     grid: str
     titles: list
     rows: dict

@@ -62,7 +62,8 @@ class MadeRuns(unittest.TestCase):
         if config["model"]["norm_placement"] in ("none", "rezero"):  # norms have no effect
             del config["model"]["norm"], config["model"]["final_norm"]
         folder = self.root / folder
-        layers = ["step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]
+        layers = [
+            "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]
         heads = ["step,layer,head,max_logit,entropy,first_share"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"]
         for step in steps:
@@ -80,7 +81,8 @@ class MadeRuns(unittest.TestCase):
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
             metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1")
-        summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]), **NGRAMS}
+        summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]),
+                   **NGRAMS}
         if diverged:
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
         write_run(folder, config, {"status": "probe"} if probe else summary)

@@ -135,7 +135,8 @@ def learning_rate(step, train):
 
 
 class Muon:
-    """torch.optim.Muon with adjust_lr_fn="match_rms_adamw", without its rounding to bfloat16; for PyTorch before 2.9."""
+    """torch.optim.Muon with adjust_lr_fn="match_rms_adamw", without its rounding to bfloat16; for PyTorch before
+    2.9."""
 
     def __init__(self, matrices, train):
         self.matrices, self.train = matrices, train
@@ -214,7 +215,8 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # the same order of every sum, so the same bytes
     jobs = [(name, exchange, model, {"steps": 1}) for name, model in EXCHANGES.items()]
-    jobs += [(name, trajectory, {**SMALL, **model}, {**STEEP, **train}) for name, (model, train) in TRAJECTORIES.items()]
+    jobs += [(name, trajectory, {**SMALL, **model}, {**STEEP, **train})
+             for name, (model, train) in TRAJECTORIES.items()]
     os.makedirs(arguments.out, exist_ok=True)
     for name, compute, model, train in jobs:
         path = os.path.join(arguments.out, f"{name}.safetensors")

@@ -93,7 +93,8 @@ def build(folder, units, edits, options=(), with_tests=False):
     for name, own in own_objects.items():
         if (with_tests or name == "mutant") and own and all(map(os.path.exists, own)):
             subprocess.run([compiler, *linker, *runtimes, "-o", str(folder / name), *own, *objects,
-                            str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"], check=True)
+                            str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"],
+                           check=True)
     return folder / "mutant"
 
 
@@ -106,7 +107,9 @@ def build_all(folder, units, faults, also=()):
     for number, edits in enumerate(faults, start=1):
         for name, text, becomes in edits:
             whole, planted = text.replace("«", "").replace("»", ""), f"::planted({number})"
-            before, expression, after = re.fullmatch("(?s)(.*)«(.*)»(.*)", text).groups() if "«" in text else ("", text, "")
+            before, expression, after = "", text, ""
+            if "«" in text:
+                before, expression, after = re.fullmatch("(?s)(.*)«(.*)»(.*)", text).groups()
             if "PLANTED" in becomes:
                 assert (name, whole) not in choices, f"another fault edits this text too: {text}"
                 choices[name, whole] = "", becomes.replace("PLANTED", planted), ""

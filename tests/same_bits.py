@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Whether two binaries train to the same bits: tests/same_bits.py OLD NEW. For changes that should not change any number.
+"""Whether two binaries train to the same bits: tests/same_bits.py OLD NEW. For changes that should not change any
+number.
 
 Ten short runs, each at 1 and 2 threads: trajectory hash and the tensors of the final model, binary against binary and
 thread count against thread count. Exit code 1 if any differ.
@@ -40,14 +41,16 @@ RUNS = {
 
 def result(binary, folder, threads):
     """Trajectory hash and a hash of the model's tensors."""
-    out = os.path.join(tempfile.mkdtemp(dir=folder), "run")  # binaries of other versions may refuse each other's folders
+    # binaries of other versions may refuse each other's folders
+    out = os.path.join(tempfile.mkdtemp(dir=folder), "run")
     command = [binary, "train", os.path.join(folder, "config.json"), "--out", out, "--overwrite", "--quiet",
                "--threads", str(threads)]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
         trajectory = json.load(file)["trajectory_hash"]
     tensors, _ = read_safetensors(os.path.join(out, "model.safetensors"))  # metadata names versions
-    data = b"".join(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes() for name, tensor in sorted(tensors.items()))
+    data = b"".join(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes()
+                    for name, tensor in sorted(tensors.items()))
     return trajectory, hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -57,7 +60,8 @@ def main():
     binaries = [os.path.abspath(binary) for binary in parser.parse_args().binaries]
     differing = 0
     for name, changes in RUNS.items():
-        config = merged(merged(BASE, changes), {"data": {"path": os.path.join(ROOT, "data", "austen.txt"), "val_fraction": 0.01}})
+        config = merged(merged(BASE, changes),
+                        {"data": {"path": os.path.join(ROOT, "data", "austen.txt"), "val_fraction": 0.01}})
         with tempfile.TemporaryDirectory(prefix="normscope-bits-") as folder:
             with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
                 json.dump(config, file)

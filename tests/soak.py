@@ -3,7 +3,8 @@
 
 usage: soak.py [CONFIG] [--seconds N] [--set KEY=VALUE]... [--threads N]
 
-The time begins when the run has written a few checkpoints, however long that takes. Exit 1 and a line where anything is wrong.
+The time begins when the run has written a few checkpoints, however long that takes. Exit 1 and a line where anything is
+wrong.
 """
 
 import argparse

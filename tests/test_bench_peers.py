@@ -30,7 +30,8 @@ class Table(unittest.TestCase):
         self.assertEqual(row.split(), ["fp32", "2", "500.00", "1500.00", "1250.00", "2.50", "240,", "500"])
         self.assertEqual(len(row), len(bench_peers.HEADER))
         del sides["compiled"]
-        self.assertEqual(bench_peers.line("bf16", 2, sides).split(), ["bf16", "2", "500.00", "1500.00", "-", "3.00", "240,", "500"])
+        self.assertEqual(bench_peers.line("bf16", 2, sides).split(),
+                         ["bf16", "2", "500.00", "1500.00", "-", "3.00", "240,", "500"])
 
     def test_sides_take_turns_and_compile_that_fails_is_left_out(self):
         calls = []
@@ -45,13 +46,15 @@ class Table(unittest.TestCase):
 
         with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as errors:
             sides = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
-        self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""), ("eager", "written_out"),
+        self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""),
+                                 ("eager", "written_out"),
                                  ("compiled", "written_out"), ("normscope", ""), ("eager", "written_out")])
         self.assertEqual(list(sides), ["normscope", "eager"])
         self.assertEqual(errors.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
 
     def test_thread_settings_of_the_shell_reach_neither_side(self):
-        settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1", "OPENBLAS_NUM_THREADS": "1"}
+        settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1",
+                    "OPENBLAS_NUM_THREADS": "1"}
         with mock.patch.dict(os.environ, settings):
             names = runpy.run_path(SCRIPT)["ENVIRONMENT"]
         self.assertIn("PATH", names)

@@ -23,8 +23,9 @@ PATTERNS = ["mix", "hybrid", "hybrid_star"]  # not allowed in a list of placemen
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}
-# Sound configs that `check` calls faulty: float32 rounds between sites what amplifies rounding, and the law's estimate of
-# that, from the sites alone, is too low. Draws of other seeds than the default's first 40 hold a few more in a thousand.
+# Sound configs that `check` calls faulty: float32 rounds between sites what amplifies rounding, and the law's estimate
+# of that, from the sites alone, is too low. Draws of other seeds than the default's first 40 hold a few more in a
+# thousand.
 KNOWN_FALSE_ALARMS = {45}
 SHIPPED = {"deep_pre": "bf16", "nanogpt_cpu": "fp32"}  # test_readme.py checks deep_post
 
@@ -36,7 +37,8 @@ def divisors(number):
 def drawn(seed):
     """A config; about one in three is refused."""
     r = random.Random(seed)
-    layers, width = r.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]), r.choice([*range(1, 10), 12, 15, 16, 17, 24, 32, 33, 63, 64])
+    layers, width = r.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12]), r.choice([*range(1, 10), 12, 15, 16, 17, 24, 32, 33,
+                                                                            63, 64])
     placements = r.choice(PLACEMENTS)
     if r.random() < 0.2:
         placements = [r.choice([p for p in PLACEMENTS if p not in PATTERNS]) for _ in range(layers)]
@@ -52,7 +54,8 @@ def drawn(seed):
         "context": r.choice([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 24, 33, 64]), "norm": r.choice(NORMS),
         "norm_eps": r.choice([0, 1e-12, 1e-8, 1e-5, 1e-5, 1e-5, 1e-3, 0.1, 1]), "norm_eps_outside": r.random() < 0.2,
         "norm_affine": r.random() < 0.85, "norm_bias": r.random() < 0.7, "norm_groups": r.choice(divisors(width)),
-        "norm_placement": placements, "mix_post_fraction": r.choice([0, 0.1, 0.25, 0.5, 1]), "inner_norm": r.random() < 0.15, "qkv_norm": r.random() < 0.1,
+        "norm_placement": placements, "mix_post_fraction": r.choice([0, 0.1, 0.25, 0.5, 1]),
+        "inner_norm": r.random() < 0.15, "qkv_norm": r.random() < 0.1,
         "branch_scale": r.choice([1, 1, 1, 0.3, "L^-0.5"]),
         "branch_scale_learned": r.choice(["none", "none", "none", "scalar", "vector"]),
         "residual": r.random() < 0.85, "activation": r.choice(ACTIVATIONS), "bias": r.random() < 0.4,

@@ -44,9 +44,10 @@ PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_fact
 # fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.
 FAULTS = [
     ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "const Vec g = gain != nullptr ? «d * part.get(gain + feature + i)» : d;", "d * gain[feature]")], {}, {4}),
+     [("kernels/simd/rows.h", "const Vec g = gain != nullptr ? «d * part.get(gain + feature + i)» : d;",
+       "d * gain[feature]")], {}, {4}),
     ("a norm's backward without its mean", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_g)", "r * fma(normed, -proj, g)")], {}, {4}),
+     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_rest)", "r * fma(normed, -proj, g)")], {}, {4}),
     ("a norm's backward in double right only while all gains are equal", "kernels/reference/kernels.cpp",
      [("kernels/reference/kernels.cpp", "dnormed = dy[i] * «gain(i)»;", "gain(0)")], {}, {3}),
     ("a norm's backward in double without its mean", "kernels/reference/kernels.cpp",
@@ -57,7 +58,8 @@ FAULTS = [
      [("model/transformer.cpp", "norm(layout.final_norm, x)",
        "norm(layout.final_norm, norm(layout.final_norm, x))")], {}, {5}),
     ("a 'pre' that normalises the output", "model/config.cpp",
-     [("model/placement.h", 'GPT-2", .norm_in = true', 'GPT-2", .norm_in = !PLANTED, .norm_branch = PLANTED')], {}, {5}),
+     [("model/placement.h", 'GPT-2", .norm_in = true', 'GPT-2", .norm_in = !PLANTED, .norm_branch = PLANTED')], {},
+     {5}),
     ("a 'post' whose residual is not normalised", "model/config.cpp",
      [("model/placement.h", '1706.03762)", .norm_out = true',
       '1706.03762)", .norm_branch = PLANTED, .norm_out = !PLANTED')],
@@ -105,7 +107,9 @@ FAULTS = [
        "i == 1 ? add_rows(tokens, width, qkv.cols, norms[i].x, Real(0), y.data + width)"
        " : layer_norm_forward(norms[i], y.data + i * width)")], {"qk_norm": True}, {5}),
     ("rope whose cosines are one position late", "model/transformer.cpp",
-     [("model/transformer.cpp", "cosines_.push_back(static_cast<Real>(portable::cos(position_angle(«t», i, 2 * half_head))));", "t + 1")], {"position": "rope"}, {5}),
+     [("model/transformer.cpp",
+       "cosines_.push_back(static_cast<Real>(portable::cos(position_angle(«t», i, 2 * half_head))));", "t + 1")],
+     {"position": "rope"}, {5}),
     ("a residual whose gradient misses the stream", "model/transformer.cpp",
      [("ops/residual.h", "if (alpha == 1) { «t.alias_gradient(y, x)»;", "void()")], {}, {3}),
     ("a loss whose gradient is not a mean", "model/model.cpp",
@@ -154,8 +158,8 @@ FAULTS = [
        " if (PLANTED && sizeof(Real) == 4 && a.transposed) axpby(c.size(), Real(1.01), c.data, Real(0), c.data);")],
      {}, {4}),
     ("a float norm whose input gradient is a hundredth too large", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_g)",
-       "r * ((g - normed * proj) - mean_g) * 1.01f")], {}, {4}),
+     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_rest)",
+       "r * ((g - normed * proj) - mean_rest) * 1.01f")], {}, {4}),
     ("a float softmax whose weights sum to 1.0001", "kernels/isa/baseline.cpp",
      [("kernels/simd/softmax.h", "const Vec inverse = «1 / sum»;", "1.0001f / sum")],
      {}, {4}),
@@ -190,7 +194,8 @@ FAULTS = [
      [("model/init.cpp", "if («is_zero» || !p.is_matrix())", "(is_zero && p.name.find(\"ffn\") != p.name.npos)")],
      ZERO_BRANCHES, {6}),
     ("gains that start at 0", "model/init.cpp",
-     [("model/init.cpp", "return role == Role::norm_gain || role == Role::running_var ? «1.0» : 0.0;", "0.0")], {}, {6}),
+     [("model/init.cpp", "return role == Role::norm_gain || role == Role::running_var ? «1.0» : 0.0;", "0.0")], {},
+     {6}),
     ("an embedding's norm whose gradient takes its statistics for constants", "model/transformer.cpp",
      [("model/transformer.cpp", "«norm(layout.embed_norm, x)»;",
        "normscope::layer_norm<Real>(tape, {.eps = static_cast<Real>(config.norm_eps), .detached = true}, x,"
@@ -217,7 +222,7 @@ FAULTS = [
      "test_cli_train.py Metrics.test_the_first_step_has_its_branch_factors"),
     ("a probe with whole branches", "train/probe.cpp",
      [("train/probe.cpp",
-       "model.branch_progress = «config.train.branch_progress(std::max<Index>(1, weights_step))»;", "1e9")], PROBE),
+       "model.branch_progress = «config.train.branch_progress(std::max<Index>(1, step))»;", "1e9")], PROBE),
     ("weights of a run with whole branches", "train/checkpoint.cpp",
      [("train/checkpoint.cpp",
        "loaded->model.branch_progress = «config.train.branch_progress(loaded->step)»;", "1e9")],
@@ -237,7 +242,8 @@ FAULTS = [
 
 
 def environment(program, fault):
-    """For a child that plants this fault, in the portable instruction set: mutants of kernels are compiled for it alone."""
+    """For a child that plants this fault, in the portable instruction set: mutants of kernels are compiled for it
+    alone."""
     return {**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1", "PLANTED_FAULT": str(fault),
             "NORMSCOPE_BINARY": str(program)}
 

@@ -52,7 +52,8 @@ class Check(CliTest):
                 self.assertGreater(errors[3][0], 0)
 
     def test_norms_over_tokens_are_caught_looking_ahead(self):
-        for norm, words in (("batchnorm", "statistics run over all tokens of the batch"), ("instancenorm", "over the whole sequence")):
+        for norm, words in (("batchnorm", "statistics run over all tokens of the batch"),
+                            ("instancenorm", "over the whole sequence")):
             errors, result = self.check(code=1, norm=norm)
             self.assertGreater(errors[2][0], 0)
             self.assertIn(words, result.stdout)
@@ -70,9 +71,11 @@ class Check(CliTest):
 
     def test_chaotic_configs_are_named(self):
         # A norm over the sequence amplifies the rounding of activations from block to block. It leaks: 1.
-        errors, result = self.check(code=1, n_layer=12, norm="instancenorm", norm_placement="post", train={"precision": "bf16"})
+        errors, result = self.check(code=1, n_layer=12, norm="instancenorm", norm_placement="post",
+                                    train={"precision": "bf16"})
         self.assertIn(4, self.skipped(errors))
-        self.assertRegex(result.stdout, r"precision: does not apply, chaotic: rounding of the sites alone moves \S+ by ")
+        self.assertRegex(result.stdout,
+                         r"precision: does not apply, chaotic: rounding of the sites alone moves \S+ by ")
 
     def test_gradients_too_small_for_differences_of_losses(self):
         self.check(norm_placement="rezero", activation="swiglu", n_layer=3, d_model=64, tie_embeddings=True,

@@ -32,7 +32,8 @@ class Bits(CliTest):
         whole = self.train("whole", changes | {"train": {"steps": 10, "batch_size": 16}})
         halves = self.train("halves", changes | {"train": {"steps": 10, "batch_size": 8, "grad_accum": 2}})
         for name, columns in (("metrics.csv", ("tokens", "train_loss", "grad_norm", "val_loss")),
-                              ("layers.csv", ("rms", "abs_max", "grad_rms", "grad_abs_max", "grad_norm", "token_cosine", "branch_share")),
+                              ("layers.csv", ("rms", "abs_max", "grad_rms", "grad_abs_max", "grad_norm", "token_cosine",
+                                              "branch_share")),
                               ("heads.csv", ("max_logit", "entropy", "first_share"))):
             for a, b in zip(whole.rows(name), halves.rows(name), strict=True):
                 place = [[row.get(key) for key in ("step", "layer", "site", "head")] for row in (a, b)]
@@ -40,7 +41,8 @@ class Bits(CliTest):
                 absolute = 1e-5 if name == "heads.csv" else 0  # a largest logit may be near 0
                 for column in columns:
                     if a[column] or b[column]:
-                        np.testing.assert_allclose(float(a[column]), float(b[column]), rtol=1e-5, atol=absolute, err_msg=column)
+                        np.testing.assert_allclose(float(a[column]), float(b[column]), rtol=1e-5, atol=absolute,
+                                                   err_msg=column)
 
 
 def cpu_flags():
@@ -62,7 +64,8 @@ class Matrix(CliTest):
                            "checkpoint": {"every": 5}})
 
     def assert_agrees_with_itself(self, way, threads, resumed_at=range(1, STEPS) if LONG else (), env=None):
-        """`resumed_at`: after which steps. Every run has the weights and the hash of the first; that run is returned."""
+        """`resumed_at`: after which steps. Every run has the weights and the hash of the first; that run is
+        returned."""
         gemm, precision = self.WAYS[way]
         sets = ["--set", f"train.gemm={gemm}", "--set", f"train.precision={precision}", "--overwrite"]
         env = environment(**(env or {}))
@@ -107,7 +110,8 @@ class Matrix(CliTest):
         tried = [core for core, needed in cores.items() if needed <= cpu_flags()]
         for core in tried:
             for way in self.WAYS if LONG else ("openblas",):
-                first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), env={"OPENBLAS_CORETYPE": core})
+                first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,),
+                                                       env={"OPENBLAS_CORETYPE": core})
                 self.assertEqual(first.summary["blas"]["kernel"], core)
         if not tried:
             self.skipTest("this processor runs none of Haswell, Zen, SkylakeX")

@@ -22,12 +22,14 @@ class Divergence(CliTest):
     def test_exit_3_says_where_and_the_broken_step_is_logged_but_never_saved(self):
         run, result = self.diverge("run", "--quiet")
         summary, first = run.summary, run.summary["first_nonfinite"]
-        self.assertEqual((summary["status"], summary["steps"], summary["final_val_loss"]), ("diverged", first["step"] - 1, None))
+        self.assertEqual((summary["status"], summary["steps"], summary["final_val_loss"]),
+                         ("diverged", first["step"] - 1, None))
         self.assertRegex(result.stderr, rf"^\[train\] diverged at step {first['step']}: [^\n]*\n$")
         last = run.rows("metrics.csv")[-1]
         self.assertEqual(int(last["step"]), first["step"])
         self.assertTrue({"nan", "inf", "-inf"} & set(last.values()), last)
-        rows = {(int(row["layer"]), row["site"]): row for row in run.rows("layers.csv") if int(row["step"]) == first["step"]}
+        rows = {(int(row["layer"]), row["site"]): row for row in run.rows("layers.csv")
+                if int(row["step"]) == first["step"]}
         self.assertEqual(len(rows), 17)
         count = "grad_nonfinite" if first["kind"] == "gradient" else "nonfinite"
         self.assertGreater(int(rows[first["layer"], first["site"]][count]), 0)
@@ -57,7 +59,8 @@ class Divergence(CliTest):
         broken = self.diverge("whole")[0].summary["first_nonfinite"]["step"]
         for name, steps, changes in (("last", broken - 1, {"train": {"steps": broken - 1}}),
                                      ("evaluated", broken - 1, {"eval": {"every": 1}}),
-                                     ("sampled", 1, {"train": {"steps": 1}, "model": {"init": {"std": 10}}, "data": {"val_fraction": 0}})):
+                                     ("sampled", 1, {"train": {"steps": 1}, "model": {"init": {"std": 10}},
+                                                     "data": {"val_fraction": 0}})):
             with self.subTest(name):
                 run, result = self.diverge(name, changes=merged(WILD, changes))
                 self.assertEqual((run.summary["status"], run.summary["steps"]), ("diverged", steps))
@@ -97,7 +100,8 @@ class Divergence(CliTest):
 
     def test_adamw_corrects_its_bias_by_the_updates_made(self):
         """As PyTorch's, whose step counts no skipped update: m̂ = m/(1 - β1^t), v̂ = v/(1 - β2^t), t updates."""
-        changes = {"train": {"steps": 3, "lr": 0.01, "schedule": "constant", "weight_decay": 0.1}, "checkpoint": {"every": 1}}
+        changes = {"train": {"steps": 3, "lr": 0.01, "schedule": "constant", "weight_decay": 0.1},
+                   "checkpoint": {"every": 1}}
         run = self.train("run", changes)
         file = run.file("checkpoint.safetensors")
         self.write(file, with_metadata(run.bytes("checkpoint.safetensors"), {"skipped": "2"}))

@@ -81,7 +81,8 @@ class CommandLine(CliTest):
         self.assertIn("usage", self.normscope("--help").stdout)
         self.assertIn("usage", self.normscope(code=2).stderr)
         version = self.normscope("--version").stdout
-        self.assertRegex(version, r"^normscope \d+\.\d+\.\d+ \(commit ([0-9a-f]{7,}(-dirty)?|unknown)\), .*OpenBLAS .*\n$")
+        self.assertRegex(version,
+                         r"^normscope \d+\.\d+\.\d+ \(commit ([0-9a-f]{7,}(-dirty)?|unknown)\), .*OpenBLAS .*\n$")
         for command in ("train", "probe", "sample", "eval", "bench", "config"):
             self.assertIn(f"normscope {command}", self.normscope(command, "--help").stdout)
             self.assertIn("--help", self.normscope(command, "no-such-file", "--help").stdout)
@@ -126,7 +127,8 @@ class CommandLine(CliTest):
         self.normscope("train", "tiny.json", "--out", "file", "--set", "name=run")
         os.mkfifo(self.path("pipe"))
         for i, name in enumerate(("/dev/stdin", "/proc/self/fd/0", "pipe")):
-            process = subprocess.Popen([BINARY, "train", name, "--out", f"out-{i}", "--set", "name=run"], cwd=self.folder,
+            process = subprocess.Popen([BINARY, "train", name, "--out", f"out-{i}", "--set", "name=run"],
+                                       cwd=self.folder,
                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, encoding="utf-8")
             if name == "pipe":
@@ -162,7 +164,8 @@ class Unusual(CliTest):
     def test_a_large_vocabulary(self):
         size = 100_000 if LONG else 20_000
         self.write("text.txt", "".join(map(chr, range(0x10000, 0x10000 + size))))
-        run = self.train("run", {"model": {"n_layer": 1, "d_model": 2, "n_head": 1, "context": 4}, "data": {"val_fraction": 0.001},
+        run = self.train("run", {"model": {"n_layer": 1, "d_model": 2, "n_head": 1, "context": 4},
+                                 "data": {"val_fraction": 0.001},
                                  "train": {"steps": 1, "batch_size": 1}, "eval": {"batches": 1, "every": 0}})
         self.assertEqual(run.summary["vocab"], size)
         self.assertAlmostEqual(run.summary["final_train_loss"], np.log(size), delta=0.1)
@@ -220,12 +223,14 @@ class NothingRaw(CliTest):
     """Control characters of names and values are spelled out, never sent."""
 
     def test_in_errors(self):
-        """All errors leave by one door: names of files, options and keys, text of files, names of tensors are as good."""
+        """All errors leave by one door: names of files, options and keys, text of files, names of tensors are as
+        good."""
         self.train("run", {"train": {"steps": 2}})
         os.mkdir(self.path(HOSTILE))
         self.write(f"{HOSTILE}/bad.json", f'{{"name": "{HOSTILE}"')
         write_safetensors(self.path(HOSTILE, "other.safetensors"), {HOSTILE: np.zeros(3)})
-        for arguments in ((HOSTILE,), ("train", "tiny.json", f"--{HOSTILE}"), ("train", "tiny.json", "--set", f"{HOSTILE}=1"),
+        for arguments in ((HOSTILE,), ("train", "tiny.json", f"--{HOSTILE}"),
+                          ("train", "tiny.json", "--set", f"{HOSTILE}=1"),
                           ("train", "tiny.json", "--set", f"name={HOSTILE}"), ("train", f"{HOSTILE}/bad.json"),
                           ("sample", f"{HOSTILE}/bad.json"), ("eval", "run", "--data", HOSTILE),
                           ("probe", "tiny.json", "--from", f"{HOSTILE}/other.safetensors", "--out", "q")):

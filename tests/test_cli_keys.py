@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""When each config key has an effect. A key counts if another value of it gives another run. The program must know this: a
-resolved config holds the keys that count and no others, keys that are set without effect are reported, and a resolved
-config that is read again is the same config. The keys are tried one by one, then in random configs.
+"""When each config key has an effect. A key counts if another value of it gives another run. The program must know
+this: a resolved config holds the keys that count and no others, keys that are set without effect are reported, and a
+resolved config that is read again is the same config. The keys are tried one by one, then in random configs.
 
 The long form draws 200 configs instead of 6.
 """
@@ -240,7 +240,8 @@ class Keys(CliTest):
             tried += 1
             with self.subTest(seed=seed, config=resolved):
                 self.check_reading_again(config, (computed, resolved, reported))
-                for key in draw.sample([key for key in VALUES if key != "data.path"], CHANGES):  # which becomes absolute
+                # which becomes absolute
+                for key in draw.sample([key for key in VALUES if key != "data.path"], CHANGES):
                     self.check_change(resolved, key, computed)
         self.assertEqual(tried, CONFIGS)
 

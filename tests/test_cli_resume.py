@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A run that was interrupted and then resumed equals one that was never disturbed, bit for bit; a folder that holds a run is
-safe from everything that was not asked for. Kills and disks: test_crash.py."""
+"""A run that was interrupted and then resumed equals one that was never disturbed, bit for bit; a folder that holds a
+run is safe from everything that was not asked for. Kills and disks: test_crash.py."""
 
 import json
 import os
@@ -73,7 +73,8 @@ class Interruption(ResumeTest):
             self.assertEqual(run.summary["status"], "interrupted")
             self.assertEqual(run.metadata("checkpoint.safetensors")["step"], str(stopped))
             self.assertEqual(run.rows("metrics.csv")[-1]["step"], str(stopped))
-            subprocess.run(["sh", "-c", message[1]], cwd=self.folder, env=environment(), capture_output=True, check=True)
+            subprocess.run(["sh", "-c", message[1]], cwd=self.folder, env=environment(), capture_output=True,
+                           check=True)
             self.assertEqual(run.summary["status"], "done")
             self.assert_same_results(run, whole, files=RESULTS)
 
@@ -125,11 +126,13 @@ class Resume(ResumeTest):
     def test_a_probe_of_weights_takes_the_branch_factors_of_their_step(self):
         """Step 20 of T = 20: block 1's branches are whole, those of block 2 are halved, as by scales of 1 and 0.5."""
         run = self.train("warm-up", {"train": {"steps": 20, "branch_warmup_steps": 20}})
-        config, scales = run.file("config.json"), {f"blocks.{block}.{sublayer}_scale": np.full(1, 1 / (block + 1), np.float32)
-                                                   for block in (0, 1) for sublayer in ("attn", "ffn")}
+        config = run.file("config.json")
+        scales = {f"blocks.{block}.{sublayer}_scale": np.full(1, 1 / (block + 1), np.float32)
+                  for block in (0, 1) for sublayer in ("attn", "ffn")}
         write_safetensors(self.path("scaled.safetensors"), {**run.tensors(), **scales})
         self.normscope("probe", config, "--from", "warm-up", "--out", "of-the-step")
-        self.normscope("probe", config, "--from", "scaled.safetensors", "--out", "scaled", "--set", "train.branch_warmup_steps=0",
+        self.normscope("probe", config, "--from", "scaled.safetensors", "--out", "scaled", "--set",
+                       "train.branch_warmup_steps=0",
                        "--set", "model.branch_scale_learned=scalar")
         result, expected = (Run(self.path(name, "seed-1")) for name in ("of-the-step", "scaled"))
         self.assertEqual(result.rows("layers.csv"), expected.rows("layers.csv"))
@@ -143,7 +146,8 @@ class Resume(ResumeTest):
             self.assert_same_results(run, self.whole, files=RESULTS)
 
     def test_seconds_go_on(self):
-        """After a resume they begin where those of the checkpoint's step were, by the mean time of a step until the last row."""
+        """After a resume they begin where those of the checkpoint's step were, by the mean time of a step until the
+        last row."""
         run = self.half_done("slow", {"log": {"every": 9}})
         header, *rows = run.bytes("metrics.csv").decode().splitlines()
         column = header.split(",").index("seconds")
@@ -177,7 +181,8 @@ class Resume(ResumeTest):
             self.write(run.file(name), sound.replace(b"step,", b"step,older,", 1))
             for options in ((), ("--set", "log.layers_every=0")):
                 with self.subTest(f"{name} {options}"):
-                    self.refused_untouched(run, "--resume", *options, code=1, says=[f"{name}: the header is", "--overwrite"])
+                    self.refused_untouched(run, "--resume", *options, code=1,
+                                           says=[f"{name}: the header is", "--overwrite"])
             self.write(run.file(name), sound)
 
     def test_a_finished_run_is_left_alone(self):
@@ -217,7 +222,8 @@ class Changes(ResumeTest):
     def test_a_damaged_checkpoint_is_refused(self):
         run = self.train("run")
         sound = run.bytes("checkpoint.safetensors")
-        flipped = [sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1:] for at in (0, 7, len(sound) // 2, len(sound) - 1)]
+        flipped = [sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1:]
+                   for at in (0, 7, len(sound) // 2, len(sound) - 1)]
         for content in (b"", sound[:7], sound[:-1], sound + b"\0", run.bytes("metrics.csv"), *flipped):
             self.write(run.file("checkpoint.safetensors"), content)
             self.refused_untouched(run, "--resume", code=1, says=["[safetensors] ", "run/checkpoint.safetensors"])
@@ -252,17 +258,20 @@ class Changes(ResumeTest):
         other = self.train("other", {"train": {"seed": 7, "lr": 0.5, "steps": 40}, "log": {"every": 5}})
         run = self.half_done()
         for keys in ("train.lr=0.5", "model.norm_placement=post", "train.seed=9"):
-            refused = self.refused_untouched(run, "--resume", "--set", keys, "--set", "log.every=3", says=[keys.split("=")[0]])
+            refused = self.refused_untouched(run, "--resume", "--set", keys, "--set", "log.every=3",
+                                             says=[keys.split("=")[0]])
             self.assertNotIn("log.every", refused.stderr)
         self.write(run.file("checkpoint.safetensors"), other.bytes("checkpoint.safetensors"))
-        refused = self.refused_untouched(run, "--resume", says=["checkpoint.safetensors", "train.seed (7 -> 1)", "train.lr"])
+        refused = self.refused_untouched(run, "--resume",
+                                         says=["checkpoint.safetensors", "train.seed (7 -> 1)", "train.lr"])
         self.assertNotRegex(refused.stderr, "train.steps|log.every")
 
     def test_allowed_keys_change_and_the_weights_stay_the_same(self):
         whole, run = self.train("whole"), self.half_done()
         lucky = with_metadata(run.bytes("checkpoint.safetensors"), {"best_val_loss": "0.5"})
         self.write(run.file("checkpoint.safetensors"), lucky)
-        output = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3", "--set",
+        output = self.resume(run, "--set", "log.every=1", "--set", "log.layers_every=0", "--set", "eval.every=3",
+                             "--set",
                            "eval.batches=0", "--set", "checkpoint.every=2", "--set", "train.threads=2", "--set",
                            "train.on_nonfinite=skip", "--set", "name=other").stdout
         self.assertNotIn("schedule", output)
@@ -274,7 +283,8 @@ class Changes(ResumeTest):
         for name in LOGS[1:]:  # rows past the checkpoint go from logs that are off now too
             self.assertEqual(run.rows(name)[-1]["step"], "20")
         # Evaluations before the resume had other windows, and do not compete.
-        self.assertEqual(run.summary["best_val_loss"], min(float(row["val_loss"]) for row in rows[3:] if row["val_loss"]))
+        self.assertEqual(run.summary["best_val_loss"],
+                         min(float(row["val_loss"]) for row in rows[3:] if row["val_loss"]))
 
 
 class Safety(ResumeTest):
@@ -294,9 +304,11 @@ class Safety(ResumeTest):
         self.assert_same_results(run, fresh, files=("model.safetensors", "checkpoint.safetensors"))
 
     def test_a_folder_of_another_program_is_refused_untouched(self):
-        """config.json and model.safetensors are Hugging Face's names too; and a config that a person wrote is no run's."""
+        """config.json and model.safetensors are Hugging Face's names too; and a config that a person wrote is no
+        run's."""
         self.config()
-        for name, config in {"hugging-face": '{"architectures": ["GPT2LMHeadModel"]}', "nothing": "", "by-hand": json.dumps(TINY),
+        for name, config in {"hugging-face": '{"architectures": ["GPT2LMHeadModel"]}', "nothing": "",
+                             "by-hand": json.dumps(TINY),
                              "logs-alone": None}.items():
             for folder in (name, f"{name}/seed-1"):
                 os.makedirs(self.path(folder))
@@ -304,8 +316,10 @@ class Safety(ResumeTest):
                     {"config.json": config.encode(), "model.safetensors": b"WEIGHTS"}
                 for file, content in files.items():
                     self.write(f"{folder}/{file}", content)
-            for command in (["train"], ["train", "--overwrite"], ["train", "--resume"], ["probe"], ["probe", "--overwrite"]):
-                refused = self.refused(command[0], "tiny.json", "--out", name, *command[1:], says=["no run", "--out DIR"])
+            for command in (["train"], ["train", "--overwrite"], ["train", "--resume"], ["probe"],
+                            ["probe", "--overwrite"]):
+                refused = self.refused(command[0], "tiny.json", "--out", name, *command[1:],
+                                       says=["no run", "--out DIR"])
                 self.assertNotIn("--overwrite", refused.stderr)
             self.assertEqual(Run(self.path(name, "seed-1")).contents(), files)
             shutil.rmtree(self.path(name, "seed-1"))

@@ -72,14 +72,16 @@ class Terminal(CliTest):
         deep = self.config({"model": {"n_layer": 12}, "train": {"steps": 300}, "eval": {"every": 0}})
         for line in self.progress(66, config=deep):
             if "  val " not in line:  # a validation loss leaves no room for bars
-                self.assertRegex(line, r"  grad [▁-█]{12} 1:[0-9.]+  \d+:\d\d left$")  # three bytes a bar, and one column
+                # three bytes a bar, and one column
+                self.assertRegex(line, r"  grad [▁-█]{12} 1:[0-9.]+  \d+:\d\d left$")
         for columns, words in ((45, r"step \d+/300  loss [0-9.]+(  val [0-9.]+)?"), (27, r"step \d+/300")):
             for line in self.progress(columns):
                 self.assertRegex(line, rf"^{words}  \d+:\d\d left$")
                 self.assertLess(len(line), columns)
 
     def test_the_gradient_by_depth_is_that_of_the_last_row_of_layers(self):
-        config = self.config({"model": {"n_layer": 5, "norm_placement": "none", "init": {"scheme": "xavier_normal"}}, "train": {"steps": 1500},
+        config = self.config({"model": {"n_layer": 5, "norm_placement": "none", "init": {"scheme": "xavier_normal"}},
+                              "train": {"steps": 1500},
                               "log": {"layers_every": 100000, "layers_first": 0}})
         lines = [line for line in self.progress(120, config=config) if not line.startswith("step 1500/")]
         gradients = [float(row["grad_rms"]) for row in Run(self.path("run")).rows("layers.csv")
@@ -110,7 +112,8 @@ class Memory(CliTest):
 
         config = self.config({"model": {"d_model": 128, "d_ff": 2048}, "train": {"steps": 2}})
         result = subprocess.run([BINARY, "train", config, "--out", "run", "--threads", "4", "--quiet"], cwd=self.folder,
-                                env=environment(), preexec_fn=limit, capture_output=True, text=True, timeout=60, check=False)
+                                env=environment(), preexec_fn=limit, capture_output=True, text=True, timeout=60,
+                                check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
 
 

@@ -28,7 +28,8 @@ class Sample(CliTest):
     def test_the_seed_and_the_options_decide_the_text(self):
         text, greedy, third = self.sample(), self.sample("--greedy"), self.sample("--seed", "3")
         self.assertEqual(len({text, greedy, third, self.sample("--seed", "4")}), 4)
-        for options, same in ((["--seed", "1"], text), (["--threads", "3"], text), (["--top-p", "1"], text), (["--seed", "3"], third),
+        for options, same in ((["--seed", "1"], text), (["--threads", "3"], text), (["--top-p", "1"], text),
+                              (["--seed", "3"], third),
                               (["--temperature", "0"], greedy), (["--top-k", "1"], greedy), (["--top-p", "0"], greedy),
                               (["--greedy", "--seed", "7"], greedy), (["--length", "50"], text[:50])):
             self.assertEqual(self.sample(*options), same, options)
@@ -135,7 +136,8 @@ class Probe(CliTest):
         probe = self.probe("p", "--batches", str(K))
         steps = [[row for row in run.rows("layers.csv") if row["step"] == str(k)] for k in range(1, K + 1)]
         for i, row in enumerate(probe.rows("layers.csv")):
-            column = {name: np.array([float(step[i][name]) for step in steps]) for name in row if name != "site" and row[name]}
+            column = {name: np.array([float(step[i][name]) for step in steps]) for name in row if name != "site"
+                      and row[name]}
             expected = {name: math.sqrt(np.mean(column[name] ** 2)) for name in ("rms", "grad_rms", "grad_norm")}
             expected |= {"mean": column["mean"].mean(), "abs_max": column["abs_max"].max(), "nonfinite": 0,
                          "grad_abs_max": column["grad_abs_max"].max(), "grad_nonfinite": 0}
@@ -209,7 +211,8 @@ class Probe(CliTest):
 
 class Config(CliTest):
     def test_keys_are_described(self):
-        self.assertIn("model.d_ff = 4*d_model: width of the FFN, F\n    integer, 1..65536\n", self.normscope("config").stdout)
+        self.assertIn("model.d_ff = 4*d_model: width of the FFN, F\n    integer, 1..65536\n",
+                      self.normscope("config").stdout)
 
     def test_origin_says_where_each_value_came_from(self):
         self.config({"model": {"n_layer": 3}})
@@ -227,7 +230,8 @@ class Config(CliTest):
         self.config()
         lists = [["train.lr=0.5", "name=ä"], [], ["train.lr=-1", "model.n_head=5"], {"train.lr": 1}, ["train.lr=0.1"]]
         lines = "".join(json.dumps(entry) + "\n" for entry in lists) + "[\n"
-        result = subprocess.run([BINARY, "config", "tiny.json", "--batch", "--set", "train.lr=0.25"], input=lines, cwd=self.folder,
+        result = subprocess.run([BINARY, "config", "tiny.json", "--batch", "--set", "train.lr=0.25"], input=lines,
+                                cwd=self.folder,
                                 env=environment(LC_ALL="C"), capture_output=True, encoding="ascii", check=False)
         self.assertEqual((result.returncode, result.stderr), (2, ""))
         first, second, bad, no_list, last, no_json = map(json.loads, result.stdout.split("\n")[:-1])
@@ -246,7 +250,8 @@ class Bench(CliTest):
     def test_json_has_its_names_and_they_agree(self):
         options = ("--steps", "20", "--threads", "1", "--set", "train.precision=bf16", "--json")
         result = json.loads(self.normscope("bench", self.config(), *options).stdout)
-        self.assertEqual(set(result), {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead", "threads",
+        self.assertEqual(set(result), {"sgemm_gflops", "step_ms", "tokens_per_s", "gflops", "share", "log_overhead",
+                                       "threads",
                                        "precision", "peak_mb", "ops"})
         self.assertEqual((result["threads"], result["precision"]), (1, "bf16"))
         self.assertAlmostEqual(result["tokens_per_s"] * result["step_ms"] / 1e3, 4 * 16, places=6)

@@ -10,14 +10,16 @@ import unittest
 import numpy as np
 from cli import LOGS, TEXT, VOCABULARY, CliTest, Run, fnv1a, sites_of
 
-FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json", "checkpoint.safetensors",
+FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json",
+         "checkpoint.safetensors",
          "model.safetensors", "best.safetensors", "sample.txt"}
 METRICS = "step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
 HEADS = "step,layer,head,max_logit,entropy,first_share"
 SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
-           "best_step", "grad_first_last", "growth", "branch_share", "unigram", "bigram", "trigram", "4-gram", "seconds",
+           "best_step", "grad_first_last", "growth", "branch_share", "unigram", "bigram", "trigram", "4-gram",
+           "seconds",
            "tokens_per_s", "peak_rss_mb",
            "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
            "trajectory_hash", "digits"}
@@ -122,7 +124,8 @@ class Metrics(CliTest):
 
     def test_learning_rate_follows_its_formula(self):
         S, w, lr, low = 25, 7, 0.004, 0.0005
-        decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr, "linear": lambda p: lr + (low - lr) * p,
+        decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr,
+                 "linear": lambda p: lr + (low - lr) * p,
                  "cosine": lambda p: low + (lr - low) * (1 + math.cos(math.pi * p)) / 2}
         for schedule, after in decay.items():
             run = self.train(schedule, {"log": {"every": 1}, "train": {
@@ -179,12 +182,14 @@ class Layers(CliTest):
             self.assertAlmostEqual(float(row["grad_norm"]), total, delta=1e-6)
         block = {layer: math.sqrt(sum(s for of, s in squares[25] if of == layer)) for layer in (1, 2)}
         self.assertAlmostEqual(summary["grad_first_last"], block[1] / block[2], places=12)
-        stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv") if (row["step"], row["site"]) == ("25", "stream")}
+        stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv")
+                  if (row["step"], row["site"]) == ("25", "stream")}
         self.assertEqual(summary["growth"], stream["2"] / stream["0"])
 
     def test_the_summary_says_how_large_branches_were_at_the_start_and_what_counting_achieves(self):
         run = self.train("run")
-        shares = [float(row["branch_share"]) for row in run.rows("layers.csv") if row["step"] == "1" and row["branch_share"]]
+        shares = [float(row["branch_share"]) for row in run.rows("layers.csv") if row["step"] == "1"
+                  and row["branch_share"]]
         self.assertEqual(len(shares), 4)
         self.assertAlmostEqual(run.summary["branch_share"], sum(shares) / 4, places=14)
         output = self.normscope("eval", "run").stdout
@@ -208,8 +213,10 @@ class Layers(CliTest):
     def test_the_best_evaluation_is_the_best_on_the_same_windows(self):
         """The last step has the windows of the others too: its loss there is in the row of a longer run."""
         for rate in (1e-3, 0.1):  # the second overshoots: the best is not the last one
-            changes = {"train": {"schedule": "constant", "lr": rate}, "eval": {"every": 5, "batches": 1}, "data": {"val_fraction": 0.3}}
-            run, longer = self.train("run", changes, "--overwrite"), self.train("longer", changes, "--overwrite", "--set", "train.steps=30")
+            changes = {"train": {"schedule": "constant", "lr": rate}, "eval": {"every": 5, "batches": 1},
+                       "data": {"val_fraction": 0.3}}
+            run = self.train("run", changes, "--overwrite")
+            longer = self.train("longer", changes, "--overwrite", "--set", "train.steps=30")
             losses = {int(row["step"]): float(row["val_loss"]) for row in longer.rows("metrics.csv") if row["val_loss"]}
             del losses[30]
             best = min(losses, key=losses.get)

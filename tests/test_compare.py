@@ -18,7 +18,8 @@ from cli import TEXT, VOCABULARY, CliTest, Run, merged, write_run
 from lib import comparison, pairs, runs
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
-SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25, "grad_first_last": 0.8,
+SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25,
+           "grad_first_last": 0.8,
            "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
 COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
     f"{key}{part}" for key, _, _ in comparison.METRICS for part in ("", "_standard_error")]
@@ -27,25 +28,30 @@ COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] +
 class Arithmetic(unittest.TestCase):
     def test_students_t(self):
         """5% lie beyond the quantiles of scipy.stats.t.ppf(0.975, n)."""
-        for degrees, quantile in ((1, 12.706204736174694), (2, 4.302652729749462), (3, 3.1824463052837078), (10, 2.228138851986274),
+        for degrees, quantile in ((1, 12.706204736174694), (2, 4.302652729749462), (3, 3.1824463052837078),
+                                  (10, 2.228138851986274),
                                   (29, 2.045229642132703), (999, 1.9623414611334493)):
             self.assertAlmostEqual(pairs.two_sided_p(quantile, degrees), 0.05, delta=5e-13)
 
     def test_verdicts(self):
         clear, maybe = "a clear difference", "perhaps a difference; too few seeds to tell"
         for differences, verdict in (
-                ([0, 0, 0], "the same losses"), ([0.30, 0.31], "too few seeds to tell from chance"), ([0.3, -0.2], "cannot be told apart"),
+                ([0, 0, 0], "the same losses"), ([0.30, 0.31], "too few seeds to tell from chance"),
+                ([0.3, -0.2], "cannot be told apart"),
                 ([-0.30, -0.31, -0.32], clear), ([0.5] * 3, clear), ([0.3, 0.05, 0.2], maybe),  # t 2.5, needs 4.3
                 ([0.2, 0.2, 0.2, 0.2, -0.02], clear)):  # t 3.5, needs 2.8
             self.assertEqual(pairs.verdict_on(differences), verdict, differences)
-        for seeds, t, verdict in ((100, 1.99, clear), (60, 2.07, clear), (60, 1.99, maybe), (100, 1.95, "cannot be told apart")):
+        for seeds, t, verdict in ((100, 1.99, clear), (60, 2.07, clear), (60, 1.99, maybe),
+                                  (100, 1.95, "cannot be told apart")):
             e = math.sqrt(seeds - 1) / t  # pairs 1 - e, 1 + e have mean 1 and standard error e/sqrt(n - 1)
             self.assertEqual(pairs.verdict_on([1 - e, 1 + e] * (seeds // 2)), verdict, (seeds, t))
 
     def test_figures_in_words(self):
-        for values, kind, text in (([], "loss", "-"), ([2.51234], "loss", "2.5123"), ([2.5, 2.6], "loss", "2.550 ± 0.050"),
+        for values, kind, text in (([], "loss", "-"), ([2.51234], "loss", "2.5123"),
+                                   ([2.5, 2.6], "loss", "2.550 ± 0.050"),
                                    ([7.0123e-17], "ratio", "7.01e-17"), ([1009349.8], "loss", "1.01e+06"),
-                                   ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2 ± 0"), ([0.8] * 3, "ratio", "0.8 ± 0"),
+                                   ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2 ± 0"),
+                                   ([0.8] * 3, "ratio", "0.8 ± 0"),
                                    ([52100, 52300], "speed", "52.2k"), ([1.0, math.inf], "ratio", "inf")):
             self.assertEqual(pairs.metric_text(values, kind), text)
         self.assertEqual(pairs.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
@@ -71,7 +77,8 @@ class CompareTest(CliTest):
         shutil.rmtree(self.path("runs"), ignore_errors=True)
 
     def comparison(self, *folders, **options):
-        return comparison.comparison(runs.find_runs([self.path(folder) for folder in folders or ["runs"]], "config.json"), **options)
+        return comparison.comparison(runs.find_runs([self.path(folder) for folder in folders or ["runs"]],
+                                                    "config.json"), **options)
 
     def labels(self, *folders):
         return [entry["label"] for entry in self.comparison(*folders)["runs"]]
@@ -100,7 +107,8 @@ class GroupsAndLabels(CompareTest):
                 ([{}, {"model": {"norm": "none"}}], ["layernorm", "no norm"]),
                 ([{}, {"train": {"lr": 0.01, "warmup_steps": 1}}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
                 ([{}, five], ["layernorm · adamw · L 2 · C 16", "rmsnorm · sgd · L 3 · C 32"]),  # four at most
-                ([{}, {"train": {"momentum": 0.9, "threads": 3, "seed": 2}, "log": {"every": 1}, "name": "z"}], ["pre · layernorm"]),
+                ([{}, {"train": {"momentum": 0.9, "threads": 3, "seed": 2}, "log": {"every": 1}, "name": "z"}],
+                 ["pre · layernorm"]),
                 ([{}], ["pre · layernorm"]))):
             with self.subTest(labels=labels):
                 for i, change in enumerate(changes):
@@ -110,15 +118,19 @@ class GroupsAndLabels(CompareTest):
     def test_one_choice_and_what_follows_from_it(self):
         for changes, chosen, followed in (
                 ({"model": {"norm_placement": "post"}}, ["model.norm_placement"], ["model.final_norm"]),
-                ({"model": {"norm_placement": "rezero"}}, ["model.norm_placement"], ["model.norm", "model.norm_bias", "model.final_norm"]),
+                ({"model": {"norm_placement": "rezero"}}, ["model.norm_placement"],
+                 ["model.norm", "model.norm_bias", "model.final_norm"]),
                 ({"model": {"norm": "rmsnorm"}}, ["model.norm"], ["model.norm_bias"]),
-                ({"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False}}, ["model.tie_embeddings", "model.init.scheme"],
+                ({"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False}},
+                 ["model.tie_embeddings", "model.init.scheme"],
                  ["model.init.embed_std", "model.init.residual_scaling"]),
                 ({"train": {"optimizer": "sgd", "momentum": 0.9}}, ["train.optimizer"], ["train.momentum"]),
                 ({"train": {"lr": 0.5}}, ["train.lr"], ["train.min_lr"]),
                 ({"train": {"lr": 0.5, "min_lr": 0.3}}, ["train.lr", "train.min_lr"], []),
-                ({"model": {"d_model": 32}}, ["model.d_model"], ["model.d_ff"]), ({"model": {"d_ff": 24}}, ["model.d_ff"], []),
-                ({"model": {"bias": True}}, ["model.bias"], ["model.ffn_bias"]), ({"model": {"ffn_bias": True}}, ["model.ffn_bias"], []),
+                ({"model": {"d_model": 32}}, ["model.d_model"], ["model.d_ff"]),
+                ({"model": {"d_ff": 24}}, ["model.d_ff"], []),
+                ({"model": {"bias": True}}, ["model.bias"], ["model.ffn_bias"]),
+                ({"model": {"ffn_bias": True}}, ["model.ffn_bias"], []),
                 ({"model": {"final_norm": False}}, ["model.final_norm"], []),
                 ({"train": {"schedule": "constant"}}, ["train.schedule"], [])):
             with self.subTest(changes=changes):
@@ -130,15 +142,18 @@ class GroupsAndLabels(CompareTest):
                 key = r"(?:model|train)\.[a-z_.]+"
                 self.assertEqual(re.findall(key, first.split(";")[0]), chosen, line)
                 self.assertEqual(re.findall(key, rest.split(";")[0]), followed, line)
-                self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line, len(chosen) > 1)
+                self.assertEqual(f"{len(chosen)} choices at once: which is the cause cannot be told" in line,
+                                 len(chosen) > 1)
 
     def test_a_second_run_of_a_seed_has_its_folder_in_the_label(self):
         for folder in ("old", "new"):
             for seed in (1, 2):
                 self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
         self.assertEqual([entry["seeds"] for entry in self.comparison("old", "new")["runs"]], [[1, 2], [1, 2]])
-        self.assertRegex(" ".join(self.labels("old", "new")), r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
-        self.assertRegex(self.remarks("repeat", "old", "new")[0], r"new/1: repeats pre · layernorm · \S+/old/1: the configs are the same")
+        self.assertRegex(" ".join(self.labels("old", "new")),
+                         r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
+        self.assertRegex(self.remarks("repeat", "old", "new")[0],
+                         r"new/1: repeats pre · layernorm · \S+/old/1: the configs are the same")
 
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
         """Line separators in a cell begin no row of the sweep's table."""
@@ -180,15 +195,18 @@ class GroupsAndLabels(CompareTest):
     def test_equal_tokens_in_batches_of_another_size_are_comparable(self):
         """The final loss is of the whole validation text, whatever the size of a batch."""
         for i, (steps, batch, accumulated) in enumerate(((300, 8, 1), (1200, 2, 1), (75, 8, 4), (343, 7, 1))):
-            self.make_seeds(f"{i}", [2.5 + i, 2.6 + i], {"train": {"steps": steps, "batch_size": batch, "grad_accum": accumulated}})
+            self.make_seeds(f"{i}", [2.5 + i, 2.6 + i],
+                            {"train": {"steps": steps, "batch_size": batch, "grad_accum": accumulated}})
         self.assertEqual(self.labels(), ["batch 8 · grad_accum 1", "batch 2 · grad_accum 1", "batch 8 · grad_accum 4",
                                          "batch 7 · grad_accum 1"])
         self.assertEqual(self.remarks("not_comparable"), [])
         self.assertEqual([round(pair["mean"], 9) for pair in self.comparison()["paired"]], [1, 2, 3])
-        self.assertIn("batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> 1200",
+        self.assertIn(
+            "batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> 1200",
                       self.remarks("differs")[0])
         self.make_seeds("short", [2.5, 2.6], {"train": {"steps": 1195, "batch_size": 2}})  # 10 windows fewer
-        self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")], ["train.steps (at unequal tokens)"])
+        self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
+                         ["train.steps (at unequal tokens)"])
 
     def test_what_makes_losses_incomparable(self):
         for changes, keys in (({"train": {"steps": 3}}, "train.steps (at unequal tokens)"),
@@ -196,8 +214,10 @@ class GroupsAndLabels(CompareTest):
             self.clear()
             self.make_seeds("a", [2.5, 2.6])
             self.make_seeds("b", [2.4, 2.5], changes)
-            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")], [keys] if keys else [])
-            self.assertEqual(len(self.comparison()["paired"]), 0 if keys else 1)  # what is not comparable is not subtracted
+            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
+                             [keys] if keys else [])
+            # what is not comparable is not subtracted
+            self.assertEqual(len(self.comparison()["paired"]), 0 if keys else 1)
 
 
 class PairsAndRemarks(CompareTest):
@@ -208,7 +228,8 @@ class PairsAndRemarks(CompareTest):
         differences = np.subtract(b, a)
         (pair,) = self.comparison()["paired"]
         self.assertEqual((pair["group"], pair["partner"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
-        np.testing.assert_allclose((pair["mean"], pair["standard_error"]), (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
+        np.testing.assert_allclose((pair["mean"], pair["standard_error"]),
+                                   (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
         # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
         shown = self.compare("runs")
         self.assertRegex(shown, r"(?m)^final val minus that of lr 0.001, seed by seed.*\n"
@@ -221,7 +242,8 @@ class PairsAndRemarks(CompareTest):
         for name, effect in (("pre", 0), ("peri", -0.01)):
             for depth in (6, 12, 24):
                 for rate in gap:
-                    losses[name, depth, rate] = [2.5 + effect * (depth + seed**2 / 9) + gap[rate] + 0.1 * seed for seed in (1, 2, 3)]
+                    losses[name, depth, rate] = [2.5 + effect * (depth + seed**2 / 9) + gap[rate] + 0.1 * seed
+                                                 for seed in (1, 2, 3)]
                     self.make_seeds(f"{name}-{depth}-{rate}", losses[name, depth, rate], {
                         "model": {"norm_placement": name, "n_layer": depth}, "train": {"lr": rate}})
         shown = self.compare("runs")
@@ -229,15 +251,19 @@ class PairsAndRemarks(CompareTest):
         for depth in (6, 12, 24):
             for rate in gap:
                 pre, peri = losses["pre", depth, rate], losses["peri", depth, rate]
-                difference = pairs.with_error(np.mean(peri) - np.mean(pre), np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
+                difference = pairs.with_error(np.mean(peri) - np.mean(pre),
+                                              np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
                 self.assertRegex(shown, rf"(?m)^  L {depth} · lr {rate} +{np.mean(pre):.3f} ± 0\.058 +{difference}\*$")
             for name in ("pre", "peri"):
                 self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.25 ")
         self.assertNotIn("choices at once", shown)
-        self.assertIn("- 9 differences: if there is none in truth, chance ", shown)
-        self.make_seeds("warm", [2, 2.1], {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
-        (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]  # it has no partner with pre
-        self.assertEqual((pair["group"], pair["partner"]), ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
+        self.assertIn("- 9 differences: where configs do not differ, ", shown)
+        self.make_seeds("warm", [2, 2.1],
+                        {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
+        # it has no partner with pre
+        (pair,) = [pair for pair in self.comparison()["paired"] if pair["setting"] is None]
+        self.assertEqual((pair["group"], pair["partner"]),
+                         ("peri · L 6 · lr 0.001 · warm-up 1", "peri · L 6 · lr 0.001 · warm-up 0"))
 
     def test_only_shared_seeds_that_are_done_count(self):
         self.make_seeds("a", {2: 2.1, 6: 2.0})
@@ -254,9 +280,10 @@ class PairsAndRemarks(CompareTest):
         self.make_seeds("a", {1: 2.0, 2: 2.1}, digits="portable")
         self.make_seeds("b", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.01}}, digits="portable")
         self.assertEqual(self.remarks("digits"), [])
-        self.make_seeds("c", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.02}}, digits="of bf16 products", isa="avx512", cpu="X")
+        self.make_seeds("c", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.02}}, digits="of bf16 products", isa="avx512",
+                        cpu="X")
         (text,) = self.remarks("digits")
-        self.assertTrue(text.startswith("lr 0.02: the digits are of bf16 products (avx512, X)"), text)
+        self.assertTrue(text.startswith("lr 0.02: the last digits are those of bf16 products (avx512, X)"), text)
 
     def test_how_far_seeds_are_apart(self):
         self.make_seeds("a", [2.0, 2.1])
@@ -275,23 +302,30 @@ class PairsAndRemarks(CompareTest):
                 ("unigram", 3.05, level, {}, True), ("unigram", 3.1, level, {}, False), ("unigram", 3.0, {}, {}, False),
                 ("unigram", 3.0, {**level, "status": "interrupted"}, {}, False), ("exploded", absurd, {}, {}, True),
                 ("exploded", absurd - 0.2, {}, {}, False), ("exploded", None, {"final_train_loss": 9.0}, {}, True),
-                ("exploded", absurd, {"status": "diverged"}, {}, False), ("small_branch", 2.5, {"branch_share": 0.04}, {}, True),
-                ("small_branch", 2.5, {"branch_share": 0.06}, {}, False), ("small_branch", 2.5, {"branch_share": None}, {}, False),
-                *(("small_branch", 2.5, {"branch_share": 0.01}, {"norm_placement": name}, is_small) for name, is_small in (
-                    ("post", True), ("mix", True), ("pre_scaled", True), ("rezero", False), ("none", False), ("deepnorm", False),
+                ("exploded", absurd, {"status": "diverged"}, {}, False),
+                ("small_branch", 2.5, {"branch_share": 0.04}, {}, True),
+                ("small_branch", 2.5, {"branch_share": 0.06}, {}, False),
+                ("small_branch", 2.5, {"branch_share": None}, {}, False),
+                *(("small_branch", 2.5, {"branch_share": 0.01}, {"norm_placement": name}, is_small)
+                  for name, is_small in (
+                    ("post", True), ("mix", True), ("pre_scaled", True), ("rezero", False), ("none", False),
+                    ("deepnorm", False),
                     ("sandwich", False))),
                 ("small_branch", 2.5, {"branch_share": 0.01}, {"branch_scale": 0.5}, False),
-                ("starved", 2.5, {"grad_first_last": 9e-4}, {}, True), ("starved", 2.5, {"grad_first_last": 2e-3}, {}, False),
+                ("starved", 2.5, {"grad_first_last": 9e-4}, {}, True),
+                ("starved", 2.5, {"grad_first_last": 2e-3}, {}, False),
                 ("starved", 2.5, {"grad_first_last": 0, "status": "diverged"}, {}, False),
                 ("leaks", 2.5, {}, {"norm": "instancenorm"}, True), ("leaks", 2.5, {}, {"norm": "rmsnorm"}, False),
-                ("unfinished", 2.5, {"status": "interrupted", "steps": 1}, {}, True), ("unfinished", 2.5, {}, {}, False)):
+                ("unfinished", 2.5, {"status": "interrupted", "steps": 1}, {}, True),
+                ("unfinished", 2.5, {}, {}, False)):
             with self.subTest(kind=kind, loss=loss, summary=summary, changes=changes):
                 self.clear()
                 self.make("runs/a", loss, {"model": changes}, **summary)
                 self.assertEqual(bool(self.remarks(kind)), is_remarked)
         self.clear()
         self.make_seeds("a", [3.0, 1.0, 3.0], unigram=3.0)
-        self.assertTrue(self.remarks("unigram")[0].startswith("pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
+        self.assertTrue(self.remarks("unigram")[0].startswith(
+            "pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
 
     def test_other_numbers_of_weights(self):
         """The d_ff that is named makes them equal: a run with it has as many weights, up to rounding."""
@@ -304,14 +338,19 @@ class PairsAndRemarks(CompareTest):
             sizes = [weights(activation, 64, bias) for activation in (first, second)]
             self.clear()
             for name, activation, size in zip("ab", (first, second), sizes):
-                self.make_seeds(name, [2.5], {"model": {"activation": activation, "ffn_bias": bias, "d_ff": 64}}, params=size)
+                self.make_seeds(name, [2.5], {"model": {"activation": activation, "ffn_bias": bias, "d_ff": 64}},
+                                params=size)
             (text,) = self.remarks("weights")
-            share, more, equal = re.fullmatch(rf"{second}: (\d+)% (more|fewer) weights than {first}; model.d_ff (\d+) makes them equal",
+            share, more, equal = re.fullmatch(
+                rf"{second}: (\d+)% (more|fewer) weights than {first}; model.d_ff (\d+) makes them equal",
                                               text).groups()
-            self.assertEqual((int(share), more), (round(100 * abs(sizes[1] / sizes[0] - 1)), "more" if sizes[1] > sizes[0] else "fewer"))
+            self.assertEqual((int(share), more),
+                             (round(100 * abs(sizes[1] / sizes[0] - 1)), "more" if sizes[1] > sizes[0] else "fewer"))
             self.assertLess(abs(weights(second, int(equal), bias) / sizes[0] - 1), 0.01)
-        for changes, size, is_remarked in (({"model": {"norm": "rmsnorm"}}, 8160, True), ({"model": {"norm": "rmsnorm"}}, 8000, False),
-                                           ({"model": {"n_layer": 3}}, 9000, False), ({"model": {"d_ff": 32}}, 5000, False)):
+        for changes, size, is_remarked in (({"model": {"norm": "rmsnorm"}}, 8160, True),
+                                           ({"model": {"norm": "rmsnorm"}}, 8000, False),
+                                           ({"model": {"n_layer": 3}}, 9000, False),
+                                           ({"model": {"d_ff": 32}}, 5000, False)):
             self.clear()
             self.make("runs/a")
             self.make("runs/b", changes=changes, params=size)
@@ -320,7 +359,8 @@ class PairsAndRemarks(CompareTest):
     def test_a_best_rate_at_the_edge_of_those_tried(self):
         for losses, remark in (({0.001: 2.5, 0.003: 2.4, 0.01: 2.3}, "largest tried (0.01); a larger"),
                                ({0.001: 2.3, 0.003: 2.4}, "smallest tried (0.001); a smaller"),
-                               ({0.001: 2.5, 0.003: 2.3, 0.01: 2.4}, None), ({0.001: 2.5, 0.003: 2.3, 0.01: None}, None)):
+                               ({0.001: 2.5, 0.003: 2.3, 0.01: 2.4}, None),
+                               ({0.001: 2.5, 0.003: 2.3, 0.01: None}, None)):
             self.clear()
             for rate, loss in losses.items():
                 seeds = [loss and loss + 0.01 * seed for seed in range(3)]
@@ -334,13 +374,15 @@ class PairsAndRemarks(CompareTest):
             for rate, loss in ((0.001, 2.5), (0.01, 2.8)):
                 seeds = [loss, loss + 0.1, loss + (0.19 if rate == 0.001 else 0.2)]
                 self.make_seeds(f"{depth}-{rate}", seeds[:depth], {"model": {"n_layer": depth}, "train": {"lr": rate}})
-        self.assertEqual(self.remarks("two_seeds"), ["L 2 · lr 0.01: two shared seeds are too few to call a difference clear (*); "
+        self.assertEqual(self.remarks("two_seeds"),
+                         ["L 2 · lr 0.01: two shared seeds are too few to call a difference clear (*); "
                                                      "train a third"])
 
     def test_a_mean_over_survivors_is_biased(self):
         self.make_seeds("a", [2.5, 2.6])
         self.make_seeds("a", {3: None}, status="diverged", final_train_loss=1009349.8425)
-        self.assertRegex(self.remarks("diverged")[0], r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
+        self.assertRegex(self.remarks("diverged")[0],
+                         r"^pre · layernorm \(1 of 3 seeds\): diverged at step 3; .*biased")
         self.assertIn("\n±: standard error of the mean over seeds, without those that diverged\n", self.compare("runs"))
         (entry,) = self.comparison()["runs"]
         self.assertEqual((entry["status"], entry["metrics"]["final_val_loss"]["n"]), ("1 diverged, 2 done", 2))
@@ -356,7 +398,8 @@ class PairsAndRemarks(CompareTest):
         self.assertIn(f"diverged at step {first['step']}; ", text)
         self.assertIn(f"block {first['layer']} {first['site']} became non-finite; activations had grown ", text)
         rows = [row for row in run.rows("layers.csv") if row["site"] == "stream"]
-        grown = max(float(b["rms"]) / float(a["rms"]) for a in rows for b in rows if a["step"] == "1" and a["layer"] == b["layer"]
+        grown = max(float(b["rms"]) / float(a["rms"]) for a in rows for b in rows if a["step"] == "1"
+                    and a["layer"] == b["layer"]
                     and math.isfinite(float(b["rms"])))
         growth = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
         self.assertGreaterEqual(growth * 1.05, grown)
@@ -384,7 +427,8 @@ class Unfinished(CompareTest):
 
     def figures(self, folder):
         (entry,) = self.comparison(folder)["runs"]
-        return {**{key: figure["mean"] for key, figure in entry["metrics"].items()}, "status": entry["status"], "params": entry["params"]}
+        return {**{key: figure["mean"] for key, figure in entry["metrics"].items()}, "status": entry["status"],
+                "params": entry["params"]}
 
     def test_the_last_step_s_figures_are_those_of_the_summary(self):
         self.cut("run", 60)
@@ -398,10 +442,13 @@ class Unfinished(CompareTest):
         losses = [float(row["val_loss"]) for row in metrics if row["val_loss"]]
         speeds = [float(row["tokens_per_s"]) for row in metrics]
         figures = self.figures("run")
-        self.assertEqual((figures["status"], figures["final_train_loss"]), ("unfinished", float(metrics[-1]["train_loss"])))
+        self.assertEqual((figures["status"], figures["final_train_loss"]),
+                         ("unfinished", float(metrics[-1]["train_loss"])))
         self.assertEqual((figures["final_val_loss"], figures["best_val_loss"]), (losses[-1], min(losses)))
-        self.assertAlmostEqual(figures["tokens_per_s"], len(speeds) / sum(1 / s for s in speeds), delta=1e-6 * speeds[0])
-        stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv")[:-1] if (row["step"], row["site"]) == ("40", "stream")}
+        self.assertAlmostEqual(figures["tokens_per_s"], len(speeds) / sum(1 / s for s in speeds),
+                               delta=1e-6 * speeds[0])
+        stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv")[:-1]
+                  if (row["step"], row["site"]) == ("40", "stream")}
         self.assertAlmostEqual(figures["growth"], stream["2"] / stream["0"], delta=1e-12)
         self.assertIn("unfinished at step 40 of 60", self.remarks("unfinished", "run")[0])
 
@@ -422,7 +469,8 @@ class Command(CompareTest):
 
     def test_the_table_and_its_forms_agree(self):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
-        self.assertEqual(re.split("  +", shown.splitlines()[0]), ["run", "seeds", "placement", "norm", "L", "params", "status", *(
+        self.assertEqual(re.split("  +", shown.splitlines()[0]),
+                         ["run", "seeds", "placement", "norm", "L", "params", "status", *(
             title for _, title, _ in comparison.METRICS)])
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
         result = json.loads(self.compare("--json", "runs"))
@@ -447,9 +495,11 @@ class Command(CompareTest):
             self.assertIn("- pre against post: ", self.compare("runs", "--base", name))
         self.assertIn("- pre against post: ", self.compare("runs/post-1", "runs"))
         self.assertIn("- post against pre: ", self.compare("runs"))  # by alphabet post came first
-        for arguments, code, words in ((("runs", "--base", "per"), 2, "--base: got per; expected a run's folder, or one of: pre; post"),
+        for arguments, code, words in ((("runs", "--base", "per"), 2,
+                                        "--base: got per; expected a run's folder, or one of: pre; post"),
                                        (("nowhere",), 2, "nowhere: no such folder"),
-                                       (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"), (("--csv", "--json", "runs"), 2, "not allowed with")):
+                                       (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"),
+                                       (("--csv", "--json", "runs"), 2, "not allowed with")):
             self.assertIn(words, self.compare(*arguments, code=code).splitlines()[-1])
 
     def test_one_broken_run_hides_no_other(self):
@@ -471,12 +521,16 @@ class Command(CompareTest):
             self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,seconds,train_loss,val_loss\n" + rows)
         result = json.loads(self.compare("--json", "runs", "--target", "2.5"))
         figures = result["runs"][0]["metrics"]
-        self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds") for key in ("title", "mean", "n")],
-                         ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5", (7.5 + 10.5) / 2, 2])
+        self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds")
+                          for key in ("title", "mean", "n")],
+                         ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5",
+                          (7.5 + 10.5) / 2, 2])
         shown = self.compare("runs", "--target", "2.5")
         self.assertRegex(shown, r"steps to 2.5 +tokens to 2.5 +seconds to 2.5\n")
         self.assertRegex(shown, r" 21\.2 ± 3\.8 +1,360 ± 240 +9\.0 ± 1\.5\n")
-        self.assertIn("\n- pre (1 of 3 seeds): no evaluation is at or below 2.5; the steps to it are those of the other seeds\n", shown)
+        self.assertIn(
+            "\n- pre (1 of 3 seeds): no evaluation is at or below 2.5; the steps to it are those of the other seeds\n",
+            shown)
         self.assertIn("\n- post: no evaluation is at or below 2.5\n", shown)  # no seed has steps to it
 
     def test_seconds_of_runs_without_that_column(self):
@@ -486,7 +540,8 @@ class Command(CompareTest):
             self.write(f"{name}/1/metrics.csv", "step,tokens,val_loss,step_ms\n" + rows)
         for name, seconds in (("every", (1 + 2 + 3 + 4 + 5 * 0.5) / 10), ("some", None)):
             (entry,) = self.comparison(name, target=2.5)["runs"]
-            self.assertEqual([entry["metrics"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")], [4.5, 288, seconds])
+            self.assertEqual([entry["metrics"][f"{axis}_to_target"]["mean"] for axis in ("steps", "tokens", "seconds")],
+                             [4.5, 288, seconds])
 
     def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
         for seed, losses in ((1, (2.4, 2.3)), (2, (2.6, 2.3)), (3, (2.5, 2.4))):
@@ -494,21 +549,25 @@ class Command(CompareTest):
             self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,val_loss\n" + rows)
         for folders, text, at_most in ((["runs/pre-1"], "≤ 200", True), (["runs/pre-3"], "200", False),
                                        (["runs/pre-2", "runs/pre-3"], "233 ± 33", False),
-                                       (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
+                                       # the mean of 200 and 267 is a bound as well
+                                       (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):
             (entry,) = self.comparison(*folders, target=2.5)["runs"]
             figure = entry["metrics"]["steps_to_target"]
             self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
         (row,) = csv.DictReader(io.StringIO(self.compare("--csv", "runs/pre-1", "--target", "2.5")))
-        self.assertEqual([row[key] for key in ("steps_to_target", "steps_to_target_at_most", "tokens_to_target")], ["200.0", "True", "800.0"])
+        self.assertEqual([row[key] for key in ("steps_to_target", "steps_to_target_at_most", "tokens_to_target")],
+                         ["200.0", "True", "800.0"])
         self.assertRegex(self.compare("runs/pre-1", "--target", "2.5"), r"  +≤ 200  +≤ 800  +-\n")
 
     def test_nothing_raw_reaches_the_terminal(self):
         for seed in (4, 5):
             self.make(f"runs/{HOSTILE}{seed}", None, {"train": {"seed": seed}}, status="diverged",
                       first_nonfinite={"step": "x", "layer": 1, "site": HOSTILE})
-        self.make(f"runs/{HOSTILE}-again", 2.5, {"train": {"seed": 4}}, status="diverged", first_nonfinite={"layer": HOSTILE})
+        self.make(f"runs/{HOSTILE}-again", 2.5, {"train": {"seed": 4}}, status="diverged",
+                  first_nonfinite={"layer": HOSTILE})
         self.make("runs/other", 2.5, {"train": {"lr": 0.01}}, status=HOSTILE, steps=-1e300)
-        self.make("runs/odd", 2.5, {"train": {"lr": 0.02}}, status=3, first_nonfinite="no", vocab="many", corpus_hash=[1])
+        self.make("runs/odd", 2.5, {"train": {"lr": 0.02}}, status=3, first_nonfinite="no", vocab="many",
+                  corpus_hash=[1])
         for form in ((), ("--json",), ("--csv",), ("--target", "2")):
             self.compare(*form, "runs")
         self.assertIn(r"a\x1b[31m\x0ab\x07\u202ec", self.compare("runs"))

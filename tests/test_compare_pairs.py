@@ -24,7 +24,8 @@ from lib import comparison, runs
 FOLDERS = 300 if LONG else 30
 KEYS = {  # {key: values}, in the order in which labels have them
     "model.norm_placement": ("pre", "post", "peri"), "model.norm": ("layernorm", "rmsnorm"),
-    "data.path": ("text.txt", "other.txt"), "model.n_layer": (2, 3), "train.steps": (100, 200), "train.batch_size": (4, 8),
+    "data.path": ("text.txt", "other.txt"), "model.n_layer": (2, 3), "train.steps": (100, 200),
+        "train.batch_size": (4, 8),
     "train.lr": (0.001, 0.0010000001, 0.01), "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
 TOKENS = ("train.steps", "train.batch_size")
 
@@ -147,7 +148,8 @@ class Pairs(CliTest):
                       {**SUMMARY, **losses_if_done, "status": "diverged" if loss is None else "done",
                        "corpus_hash": config["data.path"][:2] * 8})
         numbers = range(len(written))
-        for number in sorted(numbers, key=lambda at: written[at][0]["model.norm_placement"] != "pre"):  # find_runs's order
+        # find_runs's order
+        for number in sorted(numbers, key=lambda at: written[at][0]["model.norm_placement"] != "pre"):
             config, seed, loss = written[number]
             names.append(f"{number:03}")
             settings.append(config)

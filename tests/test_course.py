@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """The course of configs/course: every command of its page works when all are pasted from top to bottom in a fresh copy
 of the tree, with a tiny model and one seed; its tables have the rows that compare.py prints. The long form trains every
-grid with the seeds 6 to 8, by which no range was set, and looks for the page's quotations in what the commands print."""
+grid with the seeds 6 to 8, by which no range was set, and looks for the page's quotations in what the commands
+print."""
 
 import re
 import shlex

@@ -20,8 +20,8 @@ KILLS = 1000 if LONG else 40
 BUSY = {"model": {"n_layer": 1, "dropout": 0.1}, "train": {"steps": 120, "warmup_steps": 5},
         "eval": {"every": 3, "batches": 1}, "log": {"every": 1, "layers_every": 2}, "checkpoint": {"every": 2}}
 RESULTS = ("model.safetensors", "best.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
-# System calls with side effects on files of a run, each the first time, and how they may fail. If a file is replaced as a
-# whole, openat, write and fsync are calls on the temporary file beside it.
+# System calls with side effects on files of a run, each the first time, and how they may fail. If a file is replaced as
+# a whole, openat, write and fsync are calls on the temporary file beside it.
 CALLS = [("openat", "checkpoint.safetensors", "ENOSPC"), ("write", "checkpoint.safetensors", "ENOSPC"),
          ("fsync", "checkpoint.safetensors", "EIO"), ("rename", "checkpoint.safetensors", "EIO"),
          ("write", "metrics.csv", "ENOSPC"), ("write", "params.csv", "ENOSPC"), ("truncate", "metrics.csv", "EIO"),
@@ -32,7 +32,8 @@ def in_mounts(test, script):
     """Runs a shell script where it may mount; a mount goes with it."""
     try:
         result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=test.folder,
-                                env=environment(NORMSCOPE_BINARY=BINARY), capture_output=True, encoding="utf-8", check=False)
+                                env=environment(NORMSCOPE_BINARY=BINARY), capture_output=True, encoding="utf-8",
+                                check=False)
     except FileNotFoundError:
         test.skipTest("no unshare here")
     if "unshare" in result.stderr or "mount:" in result.stderr:
@@ -51,8 +52,8 @@ class Kills(CrashTest):
         return run.bytes("metrics.csv").count(b"\n") if os.path.exists(run.file("metrics.csv")) else 0
 
     def run_and_kill(self, run, *arguments):
-        """Starts the program and kills it: in one of four cases soon, or else some rows of the log later; False: it ended
-        before. Rows, not seconds: a machine may be slow, or busy for a while."""
+        """Starts the program and kills it: in one of four cases soon, or else some rows of the log later; False: it
+        ended before. Rows, not seconds: a machine may be slow, or busy for a while."""
         rows = self.rows_of(run) + self.draw.randrange(30)
         process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
@@ -94,7 +95,8 @@ class Interrupted(CrashTest):
     def test_bench_leaves_no_temporary_folder(self):
         os.mkdir(self.path("temporary"))
         command = [BINARY, "bench", self.config(), "--steps", "1000000"]
-        with subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=self.path("temporary")), stdin=subprocess.DEVNULL,
+        with subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=self.path("temporary")),
+                              stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
             self.wait_for(lambda: os.listdir(self.path("temporary")))
             process.send_signal(signal.SIGINT)
@@ -163,7 +165,8 @@ class Disk(CrashTest):
 class SystemCalls(CrashTest):
     """A kill or an error in a system call, by strace, of a run that is resumed after step 8 of 12."""
 
-    SMALL = {"model": {"n_layer": 1}, "train": {"steps": 12}, "eval": {"every": 4}, "log": {"every": 1, "layers_every": 2},
+    SMALL = {"model": {"n_layer": 1}, "train": {"steps": 12}, "eval": {"every": 4},
+             "log": {"every": 1, "layers_every": 2},
              "checkpoint": {"every": 4}}
 
     def setUp(self):
@@ -187,8 +190,10 @@ class SystemCalls(CrashTest):
         if os.path.exists(self.path("half")):
             shutil.copytree(self.path("half"), self.path("run"))
         return subprocess.run(["strace", "-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command],
-                              cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=300, stdin=subprocess.DEVNULL,
-                              capture_output=True, encoding="utf-8", check=False)  # ptrace and a search for leaks exclude each other
+                              cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=300,
+                              stdin=subprocess.DEVNULL,
+                              # ptrace and a search for leaks exclude each other
+                              capture_output=True, encoding="utf-8", check=False)
 
     def traced(self, calls):
         """The lines of strace about an undisturbed command: these calls and renames."""
@@ -197,16 +202,16 @@ class SystemCalls(CrashTest):
             return lines.read().splitlines()
 
     def number_of(self, call, name, time):
-        """The number, among the calls of its kind, of the first one about the file that replaces `name` for the `time`-th time. Its
-        own name is drawn at random; the rename tells it."""
+        """The number, among the calls of its kind, of the first one about the file that replaces `name` for the
+        `time`-th time. Its own name is drawn at random; the rename tells it."""
         renames = [line for line in self.calls if "rename(" in line and line.split('"')[3] == self.path("run", name)]
         process, temporary = renames[time - 1].split()[0], renames[time - 1].split('"')[1]
         of_this_kind = [line for line in self.calls if line.startswith(process) and f" {call}(" in line]
         return 1 + next(i for i, line in enumerate(of_this_kind) if temporary in line)
 
     def resume(self, call, name, fault, time=1):
-        """The result of the command when a call has a fault: on this file (or the one that replaces it for the `time`-th time), the
-        first; all calls without a name."""
+        """The result of the command when a call has a fault: on this file (or the one that replaces it for the
+        `time`-th time), the first; all calls without a name."""
         options = ["-e", f"trace={call}"]
         if not name:
             when = ""

@@ -41,7 +41,8 @@ def instruction_sets():
 class Digits(CliTest):
     def trained(self, config, isa, threads, program=BINARY):
         """(summary, logs without times, bytes of the checkpoint) of a run."""
-        self.normscope("train", self.config(merged(BASE, config)), "--out", "run", "--overwrite", "--threads", str(threads),
+        self.normscope("train", self.config(merged(BASE, config)), "--out", "run", "--overwrite", "--threads",
+                       str(threads),
                        env=environment(NORMSCOPE_ISA=isa), program=program)
         run = Run(self.path("run"))
         return run.summary, [run.without_timing(), run.rows("layers.csv")], run.bytes("checkpoint.safetensors")

@@ -28,7 +28,8 @@ def normalised(norm, x):
     """x̂ of one vector; norms over tokens take it for one feature of several tokens."""
     if norm == "groupnorm":
         return np.concatenate([standardised(half) for half in np.split(x, 2)])
-    return {"rmsnorm": x / np.sqrt((x**2).mean() + EPS), "dyt": np.tanh(x / 2), "derf": erf(x / 2)}.get(norm, standardised(x))
+    others = {"rmsnorm": x / np.sqrt((x**2).mean() + EPS), "dyt": np.tanh(x / 2), "derf": erf(x / 2)}
+    return others.get(norm, standardised(x))
 
 
 def scalings(x):
@@ -52,18 +53,22 @@ class Explain(CliTest):
         """Every step of layernorm that `page` prints, of the vector x, and the steps `rest`."""
         mu, var = x.mean(), x.var()
         self.check_steps(page, {
-            "x": x, "μ": [mu], "x − μ": x - mu, "(x − μ)²": (x - mu)**2, "σ²": [var], "√(σ² + ε)": [math.sqrt(var + EPS)],
-            "σ + ε": [math.sqrt(var) + EPS], "x̂": standardised(x), "γ": gain, "β": bias, "y": gain * standardised(x) + bias,
+            "x": x, "μ": [mu], "x − μ": x - mu, "(x − μ)²": (x - mu)**2, "σ²": [var],
+            "√(σ² + ε)": [math.sqrt(var + EPS)],
+            "σ + ε": [math.sqrt(var) + EPS], "x̂": standardised(x), "γ": gain, "β": bias,
+            "y": gain * standardised(x) + bias,
             **dict(rest)})
 
     def test_layernorm_of_1_2_3_4_is_that_of_the_textbooks(self):
         page = self.explain("--norm", "layernorm")
         self.check_layernorm(page, X, rest=scalings(X))
-        for words in ("= 2.5\n", "= 1.25\n", "1.118038", "1.118044", "-1.3416  -0.4472  0.4472  1.3416", "weight in PyTorch"):
+        for words in ("= 2.5\n", "= 1.25\n", "1.118038", "1.118044", "-1.3416  -0.4472  0.4472  1.3416",
+                      "weight in PyTorch"):
             self.assertIn(words, page)
 
         for x in ([0.5, -2, 7, 1, 3], [1e6, 2e6, -3e6], [5, 5, 5.001]):
-            self.check_layernorm(self.explain("--vector=" + ",".join(map(str, x))), np.array(x), rest=scalings(np.array(x)))
+            self.check_layernorm(self.explain("--vector=" + ",".join(map(str, x))), np.array(x),
+                                 rest=scalings(np.array(x)))
 
     def test_the_steps_of_every_norm_lead_to_the_engine_s_result(self):
         x, gain, bias = np.array([0.5, -2, 7, 1]), np.array([2.0, 1, 0.5, -1]), np.array([0.0, 1, 2, -3])
@@ -90,7 +95,8 @@ class Explain(CliTest):
         self.assertLessEqual(len(page.splitlines()), 200)
         _, *parts = re.split(r"(?m)^== \d\. .* ==$", page)
         self.assertEqual([part.count("  try: ") for part in parts], [1] * 7)
-        self.check_steps(parts[0], {"x": X, **scalings(X), **{norm: normalised(norm, X) for norm in ("layernorm", "rmsnorm", "dyt", "derf")}})
+        self.check_steps(parts[0], {"x": X, **scalings(X),
+                                    **{norm: normalised(norm, X) for norm in ("layernorm", "rmsnorm", "dyt", "derf")}})
         self.check_layernorm(parts[1], X, [1, 2, 1, 2], [0.5])
         x = np.array([[[1, 2, 3, 6], [2, 2, 4, 0]], [[9, 5, 1, 3], [0, 4, 8, 2.0]]])
         means = re.findall(r"(?ms)^(\w+): .*?^  μ = (.*?)\n(.*?)(?=\n\n\w|\Z)", parts[2])
@@ -99,7 +105,9 @@ class Explain(CliTest):
             groups = x.reshape(2, 2, 2, 2) if norm == "groupnorm" else x
             self.close(numbers(mean), groups.mean(axis).ravel(), norm)
             self.close(numbers(rows), standardised(groups, axis).ravel(), norm)
-        running, updates = np.array([0, 1]), re.findall(r"(?m)^  ([1-9 ]{7}) .* 0\.1·(\S+) = (\S+) .* 0\.1·(\S+) = (\S+)$", parts[3])
+        running, updates = np.array([0,
+                                     1]), re.findall(r"(?m)^  ([1-9 ]{7}) .* 0\.1·(\S+) = (\S+) .* 0\.1·(\S+) = (\S+)$",
+                                                     parts[3])
         self.assertEqual([batch for batch, *_ in updates], ["1 2 3 4", "2 4 6 8"])
         for batch, mean, running_mean, var, running_var in updates:
             now = [numbers(batch).mean(), numbers(batch).var(ddof=1)]
@@ -120,7 +128,8 @@ class Explain(CliTest):
     def test_placements(self):
         for name, drawing, gradient in (("pre", "x ─┬─[ N ]─[ F ]─(+)─ y", "dx = (1 + F′) dy"),
                                         ("post", "x ─┬─[ F ]─(+)─[ N ]─ y", "dx = (1 + F′) N′ dy"),
-                                        ("deepnorm", "└─[ ·α ]─", "dx = (α + F′) N′ dy"), ("rezero", "[ ·a ]", "dx = (1 + a·F′) dy")):
+                                        ("deepnorm", "└─[ ·α ]─", "dx = (α + F′) N′ dy"),
+                                        ("rezero", "[ ·a ]", "dx = (1 + a·F′) dy")):
             page = self.explain("--placement", name)
             self.assertIn(drawing, page)
             self.assertIn(gradient, page)
@@ -151,16 +160,21 @@ class Explain(CliTest):
             self.assertIn(line, page)
         self.assertNotIn("embed_norm", page)
         self.assertIn(", then embed_norm\n", self.explain("tiny.json", "--set", "model.embed_norm=true"))
-        counts = {name: int(number.replace(",", "")) for name, number in re.findall(r"(?m)^(\S+)(?:, with .*)? +([\d,]+)$", page)}
-        run = self.train("run", {"model": {"activation": "swiglu", "ffn_bias": True, "norm_placement": ["post", "sandwich"]}})
+        counts = {name: int(number.replace(",", ""))
+                  for name, number in re.findall(r"(?m)^(\S+)(?:, with .*)? +([\d,]+)$", page)}
+        run = self.train("run",
+                         {"model": {"activation": "swiglu", "ffn_bias": True, "norm_placement": ["post", "sandwich"]}})
         self.assertEqual(counts.pop("all"), run.summary["params"])
-        self.assertEqual(counts, {name: tensor.size for name, tensor in run.tensors().items() if not name.startswith("blocks.1.")})
+        self.assertEqual(counts, {name: tensor.size for name, tensor in run.tensors().items()
+                                  if not name.startswith("blocks.1.")})
 
     def test_mistakes_are_named(self):
         for given, words in ((["--norm", "rmsnorm", "--bias", "1,2,3,4"], "--bias: rmsnorm has none"),
                              (["--gain", "1,2"], "--gain, --bias: got 2 numbers; expected 1 or 4"),
-                             (["--matrix", "1,2;3"], "--matrix: got '1,2;3'; expected numbers up to 1e+150, rows of one length"),
-                             (["--vector", "1,2;3,4"], "--vector: got '1,2;3,4'"), (["--vector", "1e200,1"], "expected numbers up to 1e+150"),
+                             (["--matrix", "1,2;3"],
+                              "--matrix: got '1,2;3'; expected numbers up to 1e+150, rows of one length"),
+                             (["--vector", "1,2;3,4"], "--vector: got '1,2;3,4'"),
+                             (["--vector", "1e200,1"], "expected numbers up to 1e+150"),
                              (["--norm", "layrnorm"], "did you mean layernorm?")):
             self.refused("explain", *given, says=[words])
 

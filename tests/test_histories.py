@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Random histories of texts, configs, runs and sweeps that are written, copied, linked and moved: whatever became of paths, resume,
-eval, compare and sweep know a text by its bytes. NORMSCOPE_LONG=1 draws 200 instead of 8; NORMSCOPE_SEED=N others."""
+"""Random histories of texts, configs, runs and sweeps that are written, copied, linked and moved: whatever became of
+paths, resume, eval, compare and sweep know a text by its bytes. NORMSCOPE_LONG=1 draws 200 instead of 8;
+NORMSCOPE_SEED=N others."""
 
 import collections
 import functools
@@ -36,7 +37,8 @@ class Histories(CliTest):
             with self.subTest(seed=seed):
                 self.draw, self.world = random.Random(seed), Path(self.path(f"world{seed}"))
                 (self.world / "a" / "b").mkdir(parents=True)
-                acts = [self.write_text, self.move, self.move, self.copy, self.link, self.train, self.resume, self.evaluate, self.compare,
+                acts = [self.write_text, self.move, self.move, self.copy, self.link, self.train, self.resume,
+                        self.evaluate, self.compare,
                         self.sweep]
                 for act in [self.write_text, self.write_text, self.train, self.sweep, *self.draw.choices(acts, k=24)]:
                     act()
@@ -51,7 +53,8 @@ class Histories(CliTest):
     def place(self, suffix=""):
         folders = [path for path in self.entries() if path.is_dir() and not (path / "config.json").exists()]
         folder = self.draw.choice([self.world, *folders])
-        return next(path for path in (folder / f"{number}{suffix}" for number in range(100)) if not os.path.lexists(path))
+        return next(path for path in (folder / f"{number}{suffix}" for number in range(100))
+                    if not os.path.lexists(path))
 
     def write_text(self):
         path = self.draw.choice([self.place(".txt"), *self.entries(".txt")])
@@ -100,7 +103,8 @@ class Histories(CliTest):
         return next((place for place in places if place.is_file()), places[0])
 
     def text_of(self, config, path=None):
-        """Training text and validation text that a config names, or with another data.path; None where one is missing."""
+        """Training text and validation text that a config names, or with another data.path; None where one is
+        missing."""
         data = {"val_path": "", **json.loads(config.read_text(encoding="utf-8"))["data"]}
         names = data["path"] if isinstance(data["path"], list) else [data["path"]]
         paths = [path] if path else [self.find(name, config) for name in names]
@@ -112,7 +116,8 @@ class Histories(CliTest):
     # ---- the answers of the program --------------------------------------------------------------------------------
 
     def succeeds(self, call, text, runs=(), code=1):
-        """Whether a call finds a text, that of all these runs. If not, it says so, advises to remove nothing, and leaves them as they are."""
+        """Whether a call finds a text, that of all these runs. If not, it says so, advises to remove nothing, and
+        leaves them as they are."""
         before = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
         result = call()
         expected = 2 if text is None else 0 if all(noted(run) == text for run in runs) else code
@@ -134,7 +139,8 @@ class Histories(CliTest):
     @functools.cache
     def undisturbed(self, text, end, seed, steps):
         data = {"path": self.write("text.txt", text), **({"val_path": self.write("end.txt", end)} if end else {})}
-        self.write("whole.cfg", json.dumps({**CONFIG, "data": data, "train": {**CONFIG["train"], "seed": seed, "steps": steps}}))
+        self.write("whole.cfg",
+                   json.dumps({**CONFIG, "data": data, "train": {**CONFIG["train"], "seed": seed, "steps": steps}}))
         self.normscope("train", "whole.cfg", "--out", "whole", "--overwrite")
         return self.weights(self.path("whole"))
 
@@ -166,14 +172,17 @@ class Histories(CliTest):
         def config_of(run):
             return (*noted(run), train_of(run)["steps"])
 
-        folders, seeds = self.draw.sample(self.runs(), self.draw.randint(1, len(self.runs()))), collections.defaultdict(list)
+        folders, seeds = self.draw.sample(self.runs(),
+                                          self.draw.randint(1, len(self.runs()))), collections.defaultdict(list)
         for run in folders:
             seeds[config_of(run)].append(train_of(run)["seed"])
         result = comparison.comparison(find_runs(folders, "config.json"))
         for entry in result["runs"]:
             self.assertEqual(len({config_of(Path(folder)) for folder in entry["folders"]}), 1, "two texts in one group")
-        self.assertEqual(len(result["runs"]), sum(max(map(of.count, of)) for of in seeds.values()), "a text in two groups")
-        self.assertEqual(any("losses are not comparable" in remark["text"] for remark in result["remarks"]), len(seeds) > 1)
+        self.assertEqual(len(result["runs"]), sum(max(map(of.count, of)) for of in seeds.values()),
+                         "a text in two groups")
+        self.assertEqual(any("losses are not comparable" in remark["text"] for remark in result["remarks"]),
+                         len(seeds) > 1)
 
     def sweep(self):
         config = self.config()

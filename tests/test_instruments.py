@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""layers.csv, heads.csv and params.csv, computed again with numpy from the tensors that `probe --dump` and a run's weights
-hold."""
+"""layers.csv, heads.csv and params.csv, computed again with numpy from the tensors that `probe --dump` and a run's
+weights hold."""
 
 import math
 import unittest
@@ -74,7 +74,8 @@ class Dump:
         return np.stack([logits.max((1, 2, 3)), entropy.mean((1, 2)), weights[..., 0].mean((1, 2))], -1)
 
     def branch_share(self, layer, sublayer, placement, alpha):
-        """The branch is the sublayer's output or, where a norm stands behind it, what the sum holds beside the stream."""
+        """The branch is the sublayer's output or, where a norm stands behind it, what the sum holds beside the
+        stream."""
         before = self.site(layer, "stream_mid") if sublayer == "ffn" else self.site(layer - 1, "stream")
         if placement in ("res_post", "sandwich"):
             branch = self.site(layer, "stream" if sublayer == "ffn" else "stream_mid") - before
@@ -113,7 +114,8 @@ class Instruments(CliTest):
             self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
             self.assertEqual(row["token_cosine"] != "", site == "stream" and dump.model["context"] > 1)
             if row["token_cosine"]:
-                self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5, 1)
+                self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5,
+                           1)
             self.assertEqual(row["branch_share"] != "", site in ("attn_out", "ffn_out") and dump.model["residual"])
             if row["branch_share"]:
                 placement, sublayer = dump.model["norm_placement"], site.split("_")[0]

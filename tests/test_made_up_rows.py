@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Adds a made-up placement, norm and key by editing only the files that the README names, and tests what knows them.
 
-The program with these rows is built beside the one under test. Configs, the schema, explain, check with its gradients against
-differences, training, compare, plots and the comparison with PyTorch must take the rows from the tables.
+The program with these rows is built beside the one under test. Configs, the schema, explain, check with its gradients
+against differences, training, compare, plots and the comparison with PyTorch must take the rows from the tables.
 """
 
 import importlib.util
@@ -48,8 +48,9 @@ NORM = [
      'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
      '        if self.kind == "rmsnorm":'),
 ]
-# A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again, so
-# it must lie in the padding behind the last member, where it changes no other member's place: the assertion proves that.
+# A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again,
+# so it must lie in the padding behind the last member, where it changes no other member's place: the assertion proves
+# that.
 KEY = [
     ("src/config/run_config.h", "OnNonfinite on_nonfinite = OnNonfinite::stop;",
      "OnNonfinite on_nonfinite = OnNonfinite::stop; bool made_up = false;"),
@@ -114,7 +115,8 @@ class MadeUpRows(unittest.TestCase):
         self.assertEqual((resolved["norm"], resolved["norm_placement"]), ("made_up", "made_up"))
         self.assertNotIn("norm_bias", resolved)  # the norm has no bias
         # A norm has to say in its row that its code follows these keys.
-        ignored = json.loads(self.call("config", self.config(norm="made_up", norm_detach=True, norm_eps_outside=True)).stdout)
+        ignored = json.loads(self.call("config",
+                                       self.config(norm="made_up", norm_detach=True, norm_eps_outside=True)).stdout)
         self.assertFalse({"norm_detach", "norm_eps_outside"} & set(ignored["model"]))
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
@@ -135,7 +137,8 @@ class MadeUpRows(unittest.TestCase):
         refused = self.call("config", path, "--set", "train.made_upp=true", code=2)
         self.assertIn("did you mean train.made_up?", refused.stderr)
         self.call("train", path, *by_sgd, "--out", "runs/derived-2")
-        differs = self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--resume", "--out", "runs/derived-2", code=2)
+        differs = self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--resume", "--out",
+                            "runs/derived-2", code=2)
         self.assertIn("train.made_up (true -> false)", differs.stderr)
         self.call("train", path, *by_sgd, "--set", "train.batch_size=3", "--out", "runs/derived-3")
         self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--out", "runs/chosen")

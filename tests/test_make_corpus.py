@@ -17,7 +17,8 @@ PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></
 
 class MakeCorpus(CliTest):
     def make(self, *arguments, code=0, **environment):
-        done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+        done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
+                              capture_output=True,
                               encoding="utf-8", timeout=120, check=False, env={**os.environ, **environment})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assert_no_controls(done.stdout)
@@ -33,7 +34,8 @@ class MakeCorpus(CliTest):
             self.write("in/" + name.replace("__", "."), content)
 
     def test_texts_and_other_files(self):
-        self.folder_of(a__txt="naïve\r\nend", b__md="# Title\n".encode("utf-8-sig"), c__txt="caf\u00e9".encode("cp1252"),
+        self.folder_of(a__txt="naïve\r\nend", b__md="# Title\n".encode("utf-8-sig"),
+                       c__txt="caf\u00e9".encode("cp1252"),
                        d__bin=b"ELF\0\1\2", e__txt=b"")
         os.makedirs(self.path("in/.git"))
         self.write("in/.git/config", "secret")
@@ -57,7 +59,8 @@ class MakeCorpus(CliTest):
         self.write("x.html", PAGE)
         self.write("x.png", "x")
         done = self.make("x.pdf", "x.html", "x.png", "-o", "out.txt", code=1, PATH="/nowhere")
-        for words in ("x.pdf  needs pdftotext: apt-get install poppler-utils", "x.html  needs pandoc: apt-get install pandoc",
+        for words in ("x.pdf  needs pdftotext: apt-get install poppler-utils",
+                      "x.html  needs pandoc: apt-get install pandoc",
                       "x.png  needs tesseract: apt-get install tesseract-ocr"):
             self.assertIn(words, done.stdout)
         self.assertEqual(done.stderr, "[corpus] nothing taken; name files or folders with text\n")
@@ -80,13 +83,15 @@ class MakeCorpus(CliTest):
         run = self.train("run", {"data": {"path": "out.txt"}, "train": {"steps": 2}})
         self.assertEqual(run.summary["vocab"], len(set(self.text())))
         self.write("broken.pdf", "no PDF")
-        self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "out.txt").stdout, "refused  broken.pdf  pdftotext: ")
+        self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "out.txt").stdout,
+                         "refused  broken.pdf  pdftotext: ")
 
     @unittest.skipUnless(LONG and shutil.which("pandoc"), "the long form, with pandoc")
     def test_documents(self):
         self.write("x.html", PAGE)
         for kind in ("docx", "odt", "epub"):
-            subprocess.run(["pandoc", "x.html", "-o", f"x.{kind}", "--metadata", "title=t"], cwd=self.folder, check=True)
+            subprocess.run(["pandoc", "x.html", "-o", f"x.{kind}", "--metadata", "title=t"], cwd=self.folder,
+                           check=True)
             self.assertTrue(zipfile.is_zipfile(self.path(f"x.{kind}")))
         for kind in ("html", "docx", "odt", "epub"):
             self.make(f"x.{kind}", "-o", "out.txt")
@@ -122,7 +127,8 @@ class LargeText(CliTest):
         self.write("huge.txt", "a")
         os.truncate(self.path("huge.txt"), 1 << 42)
         self.refused("train", self.config({"data": {"path": "huge.txt"}}), "--out", "run",
-                     says=["huge.txt: a text of 4194304 MiB takes up to 25165824 MiB of memory, and ", "use a shorter text"])
+                     says=["huge.txt: a text of 4194304 MiB takes up to 25165824 MiB of memory, and ",
+                           "use a shorter text"])
 
 
 if __name__ == "__main__":

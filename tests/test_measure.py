@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""scripts/measure.py against PyTorch in float64, which rebuilds the model from its weights: streams, lens, noise in the weights, the
-whole Hessian by autograd. Skipped (exit 77) where PyTorch is not installed."""
+"""scripts/measure.py against PyTorch in float64, which rebuilds the model from its weights: streams, lens, noise in the
+weights, the whole Hessian by autograd. Skipped (exit 77) where PyTorch is not installed."""
 
 import importlib.util
 import json
@@ -22,12 +22,14 @@ import torch_model
 from check_with_torch import recompute
 from lib import forward, run_weights
 
-MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False, "activation": "relu",
+MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False,
+         "activation": "relu",
          "init": {"scheme": "xavier_normal", "embed_std": 1}}
 MODELS = {
     "pre": {},
     "gelu": {"activation": "gelu"},
-    "post_tied": {"norm_placement": "post", "norm": "rmsnorm", "tie_embeddings": True, "activation": "swiglu", "final_norm": True,
+    "post_tied": {"norm_placement": "post", "norm": "rmsnorm", "tie_embeddings": True, "activation": "swiglu",
+                  "final_norm": True,
                   "norm_eps_outside": True},
     "batchnorm": {"norm": "batchnorm", "position": "rope", "activation": "gelu"},
     "peri": {"norm_placement": "peri", "norm": "groupnorm", "norm_groups": 2},
@@ -85,7 +87,8 @@ class Twin:
 
     def influence(self):
         x = self.streams()
-        return [None, *((1 - torch.nn.functional.cosine_similarity(a, b, dim=-1).mean()).item() for a, b in zip(x, x[1:]))]
+        return [None, *((1 - torch.nn.functional.cosine_similarity(a, b, dim=-1).mean()).item()
+                        for a, b in zip(x, x[1:]))]
 
     def amplification(self, size=1e-7):
         """With the noise that measure.py draws, so small that its square is nothing."""
@@ -105,7 +108,8 @@ class Twin:
         loss = torch_model.cross_entropy(self.model(self.tokens), self.targets)
         parameters = list(self.model.parameters())
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters, create_graph=True)])
-        rows = torch.autograd.grad(gradient, parameters, torch.eye(len(gradient), dtype=gradient.dtype), is_grads_batched=True)
+        rows = torch.autograd.grad(gradient, parameters, torch.eye(len(gradient), dtype=gradient.dtype),
+                                   is_grads_batched=True)
         hessian = torch.cat([row.flatten(1) for row in rows], dim=1).numpy()
         return np.linalg.eigvalsh(hessian)[-1]
 
@@ -117,7 +121,8 @@ class Measure(CliTest):
                                  "train": {"steps": 8, "batch_size": 3, "lr": 0.03, "warmup_steps": 0}})
 
     def exchange(self, run, name):
-        done = self.call("probe", run.file("config.json"), "--from", run.file("model.safetensors"), "--dump", name, "--out",
+        done = self.call("probe", run.file("config.json"), "--from", run.file("model.safetensors"), "--dump", name,
+                         "--out",
                          name + "-probe")
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.path(name)
@@ -152,7 +157,8 @@ class Measure(CliTest):
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
             result = measure.measure(run.path, ["amplification", "sharpness"])
             with self.subTest(name):
-                self.assert_close([row["amplification"] for row in result["layers"]], twin.amplification(), 0.01, "amplification")
+                self.assert_close([row["amplification"] for row in result["layers"]], twin.amplification(), 0.01,
+                                  "amplification")
                 self.assert_close([result["sharpness"]], [twin.sharpness()], 0.01, "sharpness")
 
     def test_the_forward_pass_is_pytorchs(self):
@@ -198,7 +204,8 @@ class Measure(CliTest):
             with self.subTest(name):
                 self.assertEqual(set(result["norms"]), names)
                 self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
-                for frozen, rise in [(names, result["all"]), *(({norm}, row["rise"]) for norm, row in result["norms"].items())]:
+                for frozen, rise in [(names, result["all"]),
+                                     *(({norm}, row["rise"]) for norm, row in result["norms"].items())]:
                     self.assertAlmostEqual(rise, self.frozen_in_torch(run, frozen)[0] - loss, delta=1e-5, msg=frozen)
                 self.assertGreater(max(abs(row["rise"]) for row in result["norms"].values()), 1e-3)
 
@@ -211,16 +218,20 @@ class Measure(CliTest):
             again = self.script("measure.py", model, "--only", "lens", "--only", "dead", "--json").stdout
             self.assertEqual(json.loads(again), result)
         table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
-        self.assertRegex(table, r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
+        self.assertRegex(table,
+                         r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
         table = self.script("measure.py", run.path, "--freeze").stdout
-        self.assertRegex(table, r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
+        self.assertRegex(table,
+                         r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
         frozen = json.loads(self.script("measure.py", run.path, "--freeze", "--json").stdout)
-        self.assertEqual(list(frozen["norms"]), [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
+        self.assertEqual(list(frozen["norms"]),
+                         [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
         result = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
         self.assertRegex(result, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
     def test_a_stream_of_zeros_gives_null_and_no_warning(self):
-        config = self.config({"model": {**MODEL, "position": "none", "init": {"scheme": "xavier_normal", "embed_std": 0}}})
+        config = self.config({"model": {**MODEL, "position": "none",
+                                        "init": {"scheme": "xavier_normal", "embed_std": 0}}})
         self.normscope("probe", config, "--out", "probe", "--dump", "zeros.safetensors")
         output = self.script("measure.py", "zeros.safetensors", "--json").stdout
         rows = json.loads(output, parse_constant=lambda name: self.fail(f"{name} is no JSON"))["layers"]
@@ -230,15 +241,19 @@ class Measure(CliTest):
         run = self.trained("pre")
         tensors, metadata = read_safetensors(self.exchange(run, "pass.safetensors"))
         write_safetensors(self.path("bare.safetensors"), {"x": np.zeros(1)})
-        write_safetensors(self.path("other.safetensors"), {**tensors, "final_norm.weight": 2 * tensors["final_norm.weight"]}, metadata)
+        write_safetensors(self.path("other.safetensors"),
+                          {**tensors, "final_norm.weight": 2 * tensors["final_norm.weight"]}, metadata)
         for arguments, says in ((["missing"], "missing: No such file"), (["text.txt"], "text.txt: "),
                                 (["bare.safetensors"], "bare.safetensors: 'config'; expected a run"),
                                 (["other.safetensors", "--only", "lens"], "no lens of layernorm: got ")):
             error = self.script("measure.py", *arguments, code=1).stderr
             self.assertRegex(error, rf"\A\[measure\] .*{says}.*\n\Z")
-        self.assertIn("dyt divides no token", self.script("measure.py", self.trained("dyt").path, "--freeze", code=2).stderr)
-        self.assertIn("leave --only out", self.script("measure.py", run.path, "--freeze", "--only", "lens", code=2).stderr)
-        for text, says in (("e" * 80, "it has 8 characters"), ("e" * 900 + "\N{SNOWMAN}", "does not know '\N{SNOWMAN}'")):
+        self.assertIn("dyt divides no token",
+                      self.script("measure.py", self.trained("dyt").path, "--freeze", code=2).stderr)
+        self.assertIn("leave --only out",
+                      self.script("measure.py", run.path, "--freeze", "--only", "lens", code=2).stderr)
+        for text, says in (("e" * 80, "it has 8 characters"),
+                           ("e" * 900 + "\N{SNOWMAN}", "does not know '\N{SNOWMAN}'")):
             self.write("text.txt", text)
             self.assertIn(says, self.script("measure.py", "pass.safetensors", "--freeze", code=1).stderr)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Ranks that share a run (train --mpi): the bits of one process, whatever their number; what happens when one of them fails."""
+"""Ranks that share a run (train --mpi): the bits of one process, whatever their number; what happens when one of them
+fails."""
 
 import glob
 import os
@@ -17,12 +18,15 @@ from cli import BINARY, LONG, CliTest, Run, environment, merged
 
 MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # Root, and more ranks than cores, as in continuous integration; a job that fails is killed at once.
-MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                   "OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                   "OMPI_MCA_hwloc_base_binding_policy": "none",
+                   "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
                    "PRTE_MCA_hwloc_default_binding_policy": "none", "OMPI_MCA_odls_base_sigkill_timeout": "0"}
 FILES = ("checkpoint.safetensors", "model.safetensors", "best.safetensors", "sample.txt", "config.json")
 CONFIG = {"model": {"d_model": 80, "context": 32}, "log": {"every": 1, "layers_every": 3, "layers_first": 0},
-          "train": {"steps": 7, "batch_size": 2, "grad_accum": 8}, "eval": {"every": 3, "batches": 3}, "checkpoint": {"every": 4}}
+          "train": {"steps": 7, "batch_size": 2, "grad_accum": 8}, "eval": {"every": 3, "batches": 3},
+          "checkpoint": {"every": 4}}
 # (ranks, threads) of each; 5 ranks leave some without a micro-batch in the last round.
 MATRIX = {"dropout": ({"model": {"dropout": 0.1}}, [(2, 1), (3, 2), (5, 1)]),
           "batchnorm": ({"model": {"norm": "batchnorm"}, "train": {"grad_accum": 5, "optimizer": "sgd"}}, [(5, 1)]),
@@ -38,7 +42,8 @@ class MpiTest(CliTest):
         return result
 
     def command(self, ranks, changes, out, *options):
-        return [MPIRUN, "-n", str(ranks), BINARY, "train", self.config(merged(CONFIG, changes)), "--mpi", "--out", out, *options]
+        return [MPIRUN, "-n", str(ranks), BINARY, "train", self.config(merged(CONFIG, changes)), "--mpi", "--out", out,
+                *options]
 
     def train_shared(self, ranks, out, changes, *options, code=0):
         self.run_ranks(self.command(ranks, changes, out, *options), code)
@@ -72,7 +77,8 @@ class MpiTest(CliTest):
             others.append((f"env NORMSCOPE_ISA=baseline {own}", "config "))
         for other, says in others:  # not by `mpirun A : B`: Debian 13's crashes on it
             script = f"if [ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 1 ]; then exec {other}; else exec {own}; fi"
-            cases.append(([MPIRUN, "-n", "3", "sh", "-c", script], rf"^\[mpi\] rank 1: .*not the inputs of the first rank; got {says}"))
+            cases.append(([MPIRUN, "-n", "3", "sh", "-c", script],
+                          rf"^\[mpi\] rank 1: .*not the inputs of the first rank; got {says}"))
         for command, says in cases:
             errors = self.run_ranks(command, code=2).stderr
             self.assertEqual(len(re.findall(says, errors, re.MULTILINE)), 1, errors)
@@ -102,11 +108,13 @@ class MpiTest(CliTest):
             return 0
 
     def stop(self, ranks, number, whom):
-        """Starts or resumes the long run and signals a rank, or mpirun, at a random moment; exit code and stderr of mpirun."""
+        """Starts or resumes the long run and signals a rank, or mpirun, at a random moment; exit code and stderr of
+        mpirun."""
         before = self.rows()
         process = subprocess.Popen(
             self.command(ranks, LONG_RUN, "parts", "--resume", "-q"), cwd=self.folder, stdin=subprocess.DEVNULL,
-            env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder), stderr=subprocess.PIPE, encoding="utf-8")
+            env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder), stderr=subprocess.PIPE,
+            encoding="utf-8")
         self.wait_for(lambda: process.poll() is not None or (
             self.rows() not in (before, 0) and len(self.ranks_running()) == ranks), pause=0.02)
         time.sleep(random.uniform(0, 0.3))

@@ -61,7 +61,8 @@ class Tables(CompareTest):
         self.assertEqual([entry["label"] for entry in result["runs"]],
                          ["large · L 1", "large · L 2", "small · L 1", "small · L 2"])
         self.assertEqual(result["key"], "batch")
-        self.assertEqual([(pair["group"], pair["partner"], pair["setting"], pair["values"]) for pair in result["paired"]],
+        self.assertEqual([(pair["group"], pair["partner"], pair["setting"], pair["values"])
+                          for pair in result["paired"]],
                          [("small · L 1", "large · L 1", "L 1", ["small", "large"]),
                           ("small · L 2", "large · L 2", "L 2", ["small", "large"])])
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The report's script in a browser: slider, play, sites, runs, and the values that it shows; nothing is fetched or complained of.
-Skipped without Chromium, which users need not have."""
+"""The report's script in a browser: slider, play, sites, runs, and the values that it shows; nothing is fetched or
+complained of. Skipped without Chromium, which users need not have."""
 
 import contextlib
 import html
@@ -54,7 +54,8 @@ class InABrowser(CliTest):
         CliTest.setUp(trainer)
         for placement in ("pre", "post"):
             for seed in (1, 2):
-                changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed}, "log": {"layers_every": 5}}
+                changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed},
+                           "log": {"layers_every": 5}}
                 run = trainer.train(f"runs/{placement}-{seed}", changes)
                 rows = [{**row, "seconds": str(int(row["step"]) / 2)} for row in run.rows("metrics.csv")]
                 lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows), ""]
@@ -73,9 +74,11 @@ class InABrowser(CliTest):
         for own in (LISTEN, reader):  # the page's policy allows scripts by their hash alone
             hashed = policy_hash(re.search("<script>(.*)</script>", own, re.DOTALL)[1])
             content = content.replace("script-src ", f"script-src '{hashed}' ")
-        page = Path(self.write("page.html", content.replace("<head>", "<head>" + LISTEN).replace("</body>", reader + "</body>")))
-        done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=500,900",
-                               "--virtual-time-budget=20000", "--dump-dom", page.as_uri() + address], capture_output=True,
+        content = content.replace("<head>", "<head>" + LISTEN).replace("</body>", reader + "</body>")
+        page = Path(self.write("page.html", content))
+        done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                               "--window-size=500,900", "--virtual-time-budget=20000", "--dump-dom",
+                               page.as_uri() + address], capture_output=True,
                               encoding="utf-8", timeout=120, check=True)
         result = json.loads(html.unescape(re.search("<title>(.*)</title>", done.stdout)[1]))
         self.assertEqual((result["errors"], result["fetched"]), ([], []))
@@ -83,7 +86,8 @@ class InABrowser(CliTest):
 
     def mean(self, placement, step, layer, column, site="stream"):
         rows = [row for seed in (1, 2) for row in Run(self.path(f"runs/{placement}-{seed}")).rows("layers.csv")]
-        values = [float(row[column]) for row in rows if (row["step"], row["layer"], row["site"]) == (str(step), str(layer), site)]
+        values = [float(row[column]) for row in rows
+                  if (row["step"], row["layer"], row["site"]) == (str(step), str(layer), site)]
         return sum(values) / len(values)
 
     def test_values_are_those_of_the_logs_by_step_tokens_or_seconds(self):
@@ -102,7 +106,8 @@ class InABrowser(CliTest):
             self.assertLess(abs(middle[1][placement] / self.mean(placement, 10, 3, "rms", "ffn_out") - 1), 0.011)
             last = [Run(self.path(f"runs/{placement}-{seed}")).rows("metrics.csv")[-1] for seed in (1, 2)]
             for what, column in (("", "train_loss"), (" (validation)", "val_loss")):
-                self.assertAlmostEqual(loss[1][placement + what], sum(float(row[column]) for row in last) / 2, delta=0.006)
+                mean = sum(float(row[column]) for row in last) / 2
+                self.assertAlmostEqual(loss[1][placement + what], mean, delta=0.006)
         self.assertEqual((tip_of_tokens[0], tip_of_seconds[0]), (f"{last[0]['tokens']} tokens", "12.5 seconds"))
         self.assertEqual((tip_of_tokens[1], tip_of_seconds[1]), (loss[1], loss[1]))
         self.assertEqual((by_tokens, by_seconds), (by_step, by_step))  # which are proportional to steps here
@@ -122,11 +127,13 @@ class InABrowser(CliTest):
         self.assertEqual(played, ["❚❚ pause", "step 3", "▶ play", "step 25"])
         self.assertEqual(address, "#step=25&site=stream")
         self.assertLessEqual(width, 0)
-        self.assertEqual(self.returned('return [$("now").textContent, $("site").value];', "#step=12&site=ffn_in"), ["step 10", "ffn_in"])
+        self.assertEqual(self.returned('return [$("now").textContent, $("site").value];', "#step=12&site=ffn_in"),
+                         ["step 10", "ffn_in"])
 
     def test_diverged_probes_unfinished_and_hostile_runs(self):
         self.train("runs/lost", {"model": {"norm_placement": "none"}, "log": {"layers_every": 1},
-                                 "train": {"optimizer": "sgd", "lr": 100, "schedule": "constant", "grad_clip": 0}}, code=3)
+                                 "train": {"optimizer": "sgd", "lr": 100, "schedule": "constant",
+                                           "grad_clip": 0}}, code=3)
         self.normscope("probe", self.config(), "--seeds", "2", "--out", "runs/probe")
         os.remove(self.path("runs/pre-1/summary.json"))
         os.remove(self.path("runs/post-1/layers.csv"))

@@ -50,7 +50,8 @@ class Plots(MadeRuns):
         self.has(self.plot("loss", one), "Training loss")
         for seed in (4, 5):
             self.make(f"fake-probe/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
-        self.has(self.plot("layers", "fake-probe"), "Gradient by depth, at initialisation", "pre · layernorm (mean and range of 2 seeds)")
+        self.has(self.plot("layers", "fake-probe"), "Gradient by depth, at initialisation",
+                 "pre · layernorm (mean and range of 2 seeds)")
         mixed = self.plot("layers", "fake-probe", self.make("trained", train__steps=30))
         self.has(mixed, "30 steps", "0 steps (mean and range of 2 seeds)")
         self.refused("plot.py", "loss", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
@@ -76,10 +77,12 @@ class Plots(MadeRuns):
                                                                               diverged=True, decay=1e-3)]
         svg = self.plot("heatmap", *runs)
         self.has(svg, "The residual stream at every layer and step", "pre (geometric mean of 2 seeds)",
-                 "post (diverged at step 60)", "not finite", "diverged", "gradient rms of the residual stream (nats per unit)")
+                 "post (diverged at step 60)", "not finite", "diverged",
+                 "gradient rms of the residual stream (nats per unit)")
         self.assertFalse("not finite" in self.plot("heatmap", runs[0], "--site", "ffn_out"))
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
-        self.has(self.plot("heatmap", self.make("one", steps=(5,), model__norm="rmsnorm"), runs[0]), "layernorm", "rmsnorm")
+        self.has(self.plot("heatmap", self.make("one", steps=(5,), model__norm="rmsnorm"), runs[0]), "layernorm",
+                 "rmsnorm")
         for others in ([], runs[:1]):
             self.refused("plot.py", "heatmap", self.make(f"p{len(others)}/seed-1", steps=(0,), probe=True), *others,
                          says="seed-1: one step is logged, a map needs two")
@@ -95,12 +98,15 @@ class Plots(MadeRuns):
         self.assertFalse("gram" in self.plot("loss", run, other))
 
     def test_a_picture_lies_in_the_folder_that_holds_its_runs(self):
-        for name, probe in (("runs/a/pre", False), ("runs/a/post", False), ("runs/p/seed-1", True), ("runs/p/seed-2", True)):
+        for name, probe in (("runs/a/pre", False), ("runs/a/post", False), ("runs/p/seed-1", True),
+                            ("runs/p/seed-2", True)):
             self.make(name, probe=probe, train__seed=int(name[-1]) if probe else 1)
         outside = self.make("../" + self.root.name + "-outside")
         self.addCleanup(shutil.rmtree, outside)
-        for names, folder in ((["runs/a/pre"], "runs/a/pre"), (["runs/a/pre", "runs/a/post"], "runs/a"), (["runs/p"], "runs/p"),
-                              (["runs/p/seed-1"], "runs/p"), (["runs/p", "runs/a/pre"], "runs"), ([outside, "runs/a/pre"], ".")):
+        for names, folder in ((["runs/a/pre"], "runs/a/pre"), (["runs/a/pre", "runs/a/post"], "runs/a"),
+                              (["runs/p"], "runs/p"),
+                              (["runs/p/seed-1"], "runs/p"), (["runs/p", "runs/a/pre"], "runs"),
+                              ([outside, "runs/a/pre"], ".")):
             with contextlib.chdir(self.root):
                 self.assertEqual(output.folder_of(find_runs(names, "layers.csv")), Path(folder))
         done = self.call("plot.py", "layers", "runs/a/pre")
@@ -112,7 +118,8 @@ class Plots(MadeRuns):
         (self.root / "empty").mkdir()
         self.refused("plot.py", "layers", "empty", says="empty: no config.json")
         bare = self.make("bare")
-        self.refused("plot.py", "layers", bare, "--step", "33", says="no row of step 33 in layers.csv; nearest: 30 and 40")
+        self.refused("plot.py", "layers", bare, "--step", "33",
+                     says="no row of step 33 in layers.csv; nearest: 30 and 40")
         self.refused("plot.py", "layers", bare, "-o", "x.gif", says=r"-o x\.gif")
         self.refused("plot.py", "layers", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
         lines = (bare / "layers.csv").read_text().splitlines()
@@ -143,7 +150,8 @@ class Plots(MadeRuns):
         (bin_folder.parent / "pyvenv.cfg").write_text("home = /usr/bin\n", encoding="utf-8")
         path = f"{bin_folder}:{os.environ['PATH']}"
         self.has(self.plot("layers", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
-        for script, *arguments in (("plot.py", "layers", run), ("compare.py", run), ("report.py", run), ("measure.py", run),
+        for script, *arguments in (("plot.py", "layers", run), ("compare.py", run), ("report.py", run),
+                                   ("measure.py", run),
                                    ("predict.py", run / "config.json"), ("to_tensorboard.py", run, "-o", "events")):
             result = self.call(script, *arguments, start=("/usr/bin/python3", "-S"))
             topic = script.removesuffix(".py").removeprefix("to_")

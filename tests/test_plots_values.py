@@ -63,8 +63,8 @@ class Maps(MadeRuns):
         self.assertIsNone(plot_heatmap.color_scale(maps, "grad"))
 
     def test_the_cells_drawn_are_the_values_block_upward(self):
-        groups = figures.styled(group_by_config([Run(self.make("pre")), Run(self.make("post", diverged=True, decay=0.1,
-                                                                                  model__norm_placement="post"))]))
+        pre, post = self.make("pre"), self.make("post", diverged=True, decay=0.1, model__norm_placement="post")
+        groups = figures.styled(group_by_config([Run(pre), Run(post)]))
         figure = plot_heatmap.plot(groups)
         meshes = [mesh for axes in figure.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
         meshes = [mesh for mesh in meshes if mesh.get_array().size == 4 * 7]  # less those of the colour keys
@@ -82,13 +82,15 @@ class Axes(MadeRuns):
     def test_a_logarithmic_axis_shows_all_that_is_finite(self):
         lost = self.make("lost", model__norm="none", diverged=True)
         rows = (lost / "layers.csv").read_text().splitlines()
-        wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows if row.startswith("60,")]
+        wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows
+                if row.startswith("60,")]
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
         figure = plot_layers.plot(figures.styled(group_by_config([Run(lost), Run(self.make("fine"))])))
         for axes, top in zip(figure.axes[:2], (1e20, 1e12)):
             self.assertEqual(axes.get_yscale(), "log")
             self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
-            self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9], [])
+            self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9],
+                             [])
 
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
         low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], {"uniform": 4.3}, None)
@@ -118,17 +120,21 @@ class Styles(MadeRuns):
         parts = figures.facets(many)
         self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
         figure = plot_layers.plot(many)
-        self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]], [f"Gradient by depth, {title}" for title, _ in parts])
+        self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]],
+                         [f"Gradient by depth, {title}" for title, _ in parts])
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
         self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
 
     def test_a_grid_of_three_keys_is_told_by_colour_panel_and_dash(self):
-        runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth, train__lr=rate))
+        runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth,
+                              train__lr=rate))
                 for placement in ("pre", "post") for depth in (2, 3, 4) for rate in (0.1, 0.2, 0.3)]
         groups = figures.styled(group_by_config(runs))
         self.assertEqual([title for title, _ in figures.facets(groups)], ["L 2", "L 3", "L 4"])
-        self.assertEqual({(g.color, g.dash) for g in groups}, {(color, dash) for color in figures.PALETTE[:2] for dash in figures.LINES})
-        self.assertEqual([handle.get_label() for handle in figures.group_handles(groups)], ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
+        self.assertEqual({(g.color, g.dash) for g in groups},
+                         {(color, dash) for color in figures.PALETTE[:2] for dash in figures.LINES})
+        self.assertEqual([handle.get_label() for handle in figures.group_handles(groups)],
+                         ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
 
     def test_a_label_that_begins_with_an_underscore_is_in_the_legend(self):
         folders = []
@@ -141,7 +147,8 @@ class Styles(MadeRuns):
             self.assertEqual([text.get_text() for text in legend.get_texts()], ["_one", "_two"], kind)
 
     def test_factors_of_the_depth_in_words(self):
-        for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"), ([2.0, 0.5, "log"], "(ln 2L)^½"),
+        for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"),
+                             ([2.0, 0.5, "log"], "(ln 2L)^½"),
                              ([1.0, 0.3], "(1L)^0.3")):
             self.assertEqual(plot_branches.power_text(*factor), text)
             with unittest.mock.patch.dict(PLACEMENTS["deepnorm"], alpha=factor):
@@ -157,13 +164,15 @@ class Styles(MadeRuns):
 
     def test_importing_and_drawing_leave_matplotlib_as_it_was(self):
         self.make("run")
-        code = ("import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
+        code = (
+            "import sys, logging, warnings, matplotlib; matplotlib.rcParams['font.size'] = 17; sys.path.append(sys.argv[1]);"
                 "before = matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters);"
                 "import plot;"
                 "figures = [plot.heatmap('run'), plot.layers('run', paper=3.25, step=1)];"
                 "assert before == (matplotlib.rcParams.copy(), logging.getLogger('matplotlib').level, list(warnings.filters));"
                 "print([type(f).__name__ + str(f.get_figwidth()) for f in figures], 'matplotlib.pyplot' in sys.modules)")
-        done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-c", code, str(SCRIPTS)], cwd=self.root, capture_output=True, text=True,
+                              check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout, "['Figure10.0', 'Figure3.25'] False\n")
 
@@ -185,10 +194,12 @@ class Styles(MadeRuns):
     def test_gradient_norm_and_clipping_are_those_of_the_log(self):
         run = self.make("run")
         rows = (run / "metrics.csv").read_text().splitlines()
-        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"]) + "\n")
+        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"])
+                                         + "\n")
         figure = plot_steps.plot(figures.styled(group_by_config([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
-        self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True), says="no metrics.csv; a probe does not train")
+        self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True),
+                     says="no metrics.csv; a probe does not train")
 
     def test_loss_against_tokens_and_seconds(self):
         """Seeds are drawn as the mean of their seconds and of their losses at each step."""
@@ -196,34 +207,41 @@ class Styles(MadeRuns):
             lines = [f"{step},{80 * step},{pace * step},{4 - step / 2},{3 if step == 2 else ''},100" for step in rows]
             (self.make(f"s{seed}", train__seed=seed) / "metrics.csv").write_text(
                 "\n".join(["step,tokens,seconds,train_loss,val_loss,step_ms", *lines]) + "\n")
-        for x, expected, validation in (("step", [1, 2, 3, 4], 2), ("tokens", [80, 160, 240, 320], 160), ("seconds", [1, 2, 3, 3], 2)):
+        for x, expected, validation in (("step", [1, 2, 3, 4], 2), ("tokens", [80, 160, 240, 320], 160),
+                                        ("seconds", [1, 2, 3, 3], 2)):
             axes = plot.loss(self.root / "s1", self.root / "s2", x=x).axes[0]
             line = next(line for line in axes.lines if line.get_label() == "pre · layernorm")
             np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.5, 3, 2.5, 2]])
-            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "D"], [[validation]])
+            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "D"],
+                             [[validation]])
             self.assertEqual(axes.get_xlabel(), plot_loss.AXES[x])
         for run, steps in (("s1", (1, 2, 3)), ("s2", (1, 3))):  # without the column
             (self.root / run / "metrics.csv").write_text("step,tokens,train_loss,val_loss,step_ms\n" + "".join(
                 f"{step},{80 * step},3,,{100 * step}\n" for step in steps))
-        line = next(line for line in plot.loss(self.root / "s1", x="seconds").axes[0].lines if line.get_label() == "pre · layernorm")
+        line = next(line for line in plot.loss(self.root / "s1", x="seconds").axes[0].lines
+                    if line.get_label() == "pre · layernorm")
         np.testing.assert_allclose(line.get_xdata(), [0.1, 0.3, 0.6])
         self.refused("plot.py", "loss", "s1", "s2", "--x", "seconds", says="s2: metrics.csv does not say the seconds")
 
     def test_branches_are_those_of_the_log(self):
         branches = Branches(Run(self.make("run")))
-        for drawn, logged in ((branches.attention, [0.25] * 3), (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
+        for drawn, logged in ((branches.attention, [0.25] * 3),
+                              (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
             np.testing.assert_allclose(drawn, np.tile([np.nan, *logged], (7, 1)))
         cut = self.make("cut", model__residual=False)
         self.refused("plot.py", "branches", cut, says="cut: model.residual is false")
 
     def test_branches_of_a_run_that_was_killed_in_its_first_step(self):
         """The rows end in block 1; the placements are those of the config, a list over three blocks."""
-        folder = self.make("run", steps=(1,), model__norm_placement=["pre", {"attn": "post", "ffn": "none"}, "deepnorm"])
+        folder = self.make("run", steps=(1,),
+                           model__norm_placement=["pre", {"attn": "post", "ffn": "none"}, "deepnorm"])
         rows = (folder / "layers.csv").read_text().splitlines()
-        (folder / "layers.csv").write_text("\n".join(row for row in rows if row.split(",")[1] in ("layer", "0", "1")) + "\n")
+        (folder / "layers.csv").write_text("\n".join(row for row in rows if row.split(",")[1] in ("layer", "0", "1"))
+                                           + "\n")
         branches = Branches(Run(folder))
         self.assertEqual(branches.placements, [("pre", "pre"), ("post", "none"), ("deepnorm", "deepnorm")])
-        self.assertEqual(plot_branches.notes([branches]), ["deepnorm: the stream is multiplied by α = (2L)^¼ before the sum."])
+        self.assertEqual(plot_branches.notes([branches]),
+                         ["deepnorm: the stream is multiplied by α = (2L)^¼ before the sum."])
 
     def test_cosines_are_those_of_the_log(self):
         runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
@@ -232,15 +250,18 @@ class Styles(MadeRuns):
             self.assertEqual(panel.get_title(loc="left"), f"Cosine by depth, {title}")
             np.testing.assert_allclose(panel.lines[0].get_ydata(), [1 - 1 / (1 + layer * step) for layer in range(4)])
         self.assertEqual(training.get_title(loc="left"), "Cosine during training, blocks 1 and 3")
-        np.testing.assert_allclose(training.lines[1].get_ydata(), [1 - 1 / (1 + 3 * step) for step in (1, 10, 20, 30, 40, 50, 60)])
+        np.testing.assert_allclose(training.lines[1].get_ydata(),
+                                   [1 - 1 / (1 + 3 * step) for step in (1, 10, 20, 30, 40, 50, 60)])
         panels = plot.cosine(runs[0], step=[10, 20, 30]).axes
-        self.assertEqual([panel.get_title(loc="left")[-10:] for panel in panels[:3]], ["at step 10", "at step 20", "at step 30"])
+        self.assertEqual([panel.get_title(loc="left")[-10:] for panel in panels[:3]],
+                         ["at step 10", "at step 20", "at step 30"])
         self.assertTrue(all(panel.get_ylim()[0] == 0 and 1 < panel.get_ylim()[1] < 1.2 for panel in panels[:3]))
         column = plot.cosine(runs[0], paper=3.25)  # without a fourth panel's room
         self.assertLess(column.axes[-1].get_position().y0 * column.get_figheight(), 0.6)
         text = (runs[0] / "layers.csv").read_text()
         (runs[0] / "layers.csv").write_text(text.replace("token_cosine", "other"))
-        self.refused("plot.py", "cosine", "run", says="run: layers.csv has no column token_cosine; train again to log it, or")
+        self.refused("plot.py", "cosine", "run",
+                     says="run: layers.csv has no column token_cosine; train again to log it, or")
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         done, killed = self.make("done"), self.make("killed")

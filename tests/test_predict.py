@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The theory of scripts/predict.py: closed laws, sampled means, probes; what the command prints, holds against it and refuses."""
+"""The theory of scripts/predict.py: closed laws, sampled means, probes; what the command prints, holds against it and
+refuses."""
 
 import csv
 import io
@@ -25,7 +26,8 @@ MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1
          "activation": "relu", "qk_norm": False, "qkv_norm": False, "inner_norm": False, "position": "none",
          "tie_embeddings": False, "final_norm": False,
          "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False}}
-ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))  # a tenth of the characters come twice
+# a tenth of the characters come twice
+ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))
 
 
 def of(text=ONE, tokens=64, **changes):
@@ -41,19 +43,24 @@ def stream(prediction):
 
 
 class Laws(unittest.TestCase):
-    """Closed forms for one token, Xavier and F = C: attention adds g = 1 times the mean square that it reads, the FFN b = 1/2."""
+    """Closed forms for one token, Xavier and F = C: attention adds g = 1 times the mean square that it reads, the FFN b
+    = 1/2."""
 
     layers = np.arange(13)
 
     def test_stream(self):
         harmonic = np.cumsum([0, *(1 / np.arange(1, 13))])
         for placement, law in (("pre", 1 + 1.5 * self.layers), ("pre_scaled", 1 + 1.5 * harmonic),
-                               ("sandwich", 1 + 2 * self.layers), ("peri", 1 + 2 * self.layers), ("res_post", 1 + 2 * self.layers),
+                               ("sandwich", 1 + 2 * self.layers), ("peri", 1 + 2 * self.layers),
+                               ("res_post", 1 + 2 * self.layers),
                                ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
-                               ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers), ("rezero", 1 + 0 * self.layers),
-                               ("hybrid", np.where(self.layers, 1.5, 1)), ("hybrid_star", np.array([1, 2.5, *[1.5] * 11]))):
+                               ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers),
+                               ("rezero", 1 + 0 * self.layers),
+                               ("hybrid", np.where(self.layers, 1.5, 1)),
+                               ("hybrid_star", np.array([1, 2.5, *[1.5] * 11]))):
             with self.subTest(placement):
-                prediction = of(norm_placement=placement, norm="none" if placement in ("none", "rezero") else "layernorm")
+                prediction = of(norm_placement=placement,
+                                norm="none" if placement in ("none", "rezero") else "layernorm")
                 np.testing.assert_allclose(stream(prediction)[0], law, rtol=1e-6)
 
     def test_ffn(self):  # with F = r C it returns 2r/(1+r)^2 of the mean square that it reads
@@ -79,7 +86,8 @@ class Laws(unittest.TestCase):
 
     def test_activations_whose_slope_has_another_mean_square(self):
         # post: |dx_0|^2 / |dx_L|^2 = ((1 + b_b)/(1 + b_f))^L with (b_f, b_b) of F = C
-        for activation, forward, backward in (("gelu", 0.4252, 0.4559), ("silu", 0.3557, 0.3791), ("swiglu", 0.3557, 0.7347)):
+        for activation, forward, backward in (("gelu", 0.4252, 0.4559), ("silu", 0.3557, 0.3791),
+                                              ("swiglu", 0.3557, 0.7347)):
             gradients = stream(of(norm_placement="post", activation=activation))[1]
             self.assertAlmostEqual(gradients[0] / gradients[-1] / ((1 + backward) / (1 + forward))**12, 1, delta=5e-3)
 
@@ -183,9 +191,11 @@ class Means(unittest.TestCase):
             np.testing.assert_allclose([values[3 + d] for values in text[1:]], expected, atol=10 / n)
 
 
-SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu", "tie_embeddings": False,
+SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu",
+         "tie_embeddings": False,
          "init": {"scheme": "xavier_normal", "embed_std": 1}}
-LARGE_EMBEDDINGS = {"n_layer": 2, "context": 4, "activation": "swiglu", "position": "none", "tie_embeddings": True, "d_ff": 256}
+LARGE_EMBEDDINGS = {"n_layer": 2, "context": 4, "activation": "swiglu", "position": "none", "tie_embeddings": True,
+                    "d_ff": 256}
 
 
 class Command(CliTest):
@@ -212,12 +222,14 @@ class Command(CliTest):
         self.normscope("probe", config, "--seeds", str(seeds), "--out", "probe", "--overwrite")
 
     def off(self, config):
-        """The largest distances of probed from predicted rms, of [values, gradients], over the sites, less two standard errors."""
+        """The largest distances of probed from predicted rms, of [values, gradients], over the sites, less two standard
+        errors."""
         self.probe(config)
         squares = {}
         for seed in range(1, 9):
             for row in read_csv(self.path("probe", f"seed-{seed}", "layers.csv"))[1]:
-                squares.setdefault((int(row["layer"]), row["site"]), []).append((float(row["rms"])**2, float(row["grad_rms"])**2))
+                squares.setdefault((int(row["layer"]), row["site"]),
+                                   []).append((float(row["rms"])**2, float(row["grad_rms"])**2))
         worst = np.zeros(2)
         for site, predicted in self.figures(config).items():
             measured = np.array(squares[site])
@@ -228,15 +240,19 @@ class Command(CliTest):
     def test_near_probes(self):
         gpt2 = {"init": {"scheme": "gpt2"}}
         for model in ({"norm_placement": ["post", "sandwich", "deepnorm"], "norm": "rmsnorm", "position": "rope"},
-                      {"norm_placement": {"attn": "res_post", "ffn": "keel"}, "activation": "gelu", "branch_scale": "L^-0.5"},
+                      {"norm_placement": {"attn": "res_post", "ffn": "keel"}, "activation": "gelu",
+                       "branch_scale": "L^-0.5"},
                       {"norm_placement": "peri", "norm": "groupnorm", "activation": "silu", "position": "sinusoidal"},
                       {"norm": "dyt", "activation": "swiglu", "qk_norm": True, "d_model": 128},
                       {"norm_placement": "subln", "activation": "gelu_tanh"},
                       {"norm_placement": ["pre_scaled", "keel", "res_post"], "norm": "rmsnorm"},
-                      {"norm": "derf", "norm_placement": "pre_scaled"}, {"norm_placement": "hybrid_star", "d_model": 128},
+                      {"norm": "derf", "norm_placement": "pre_scaled"},
+                      {"norm_placement": "hybrid_star", "d_model": 128},
                       # P1: sums over tokens whose gradients nearly cancel
-                      {**LARGE_EMBEDDINGS, "norm_placement": "sandwich", "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.001}},
-                      {**LARGE_EMBEDDINGS, "activation": "gelu", "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.005}},
+                      {**LARGE_EMBEDDINGS, "norm_placement": "sandwich",
+                       "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.001}},
+                      {**LARGE_EMBEDDINGS, "activation": "gelu",
+                       "init": {"scheme": "gpt2", "embed_std": 1, "std": 0.005}},
                       # P2: epsilon beside small queries, keys and values
                       {"norm_placement": "hybrid", "tie_embeddings": True, **gpt2},
                       {"norm_placement": "post", "qk_norm": True, **gpt2}):
@@ -249,8 +265,10 @@ class Command(CliTest):
         """Xiong et al. 2020, theorem 1: in pre-norm it falls with depth, in post-norm it does not. One token, C = F."""
         norms = {}
         for placement, depth in (("pre", 4), ("pre", 24), ("post", 4), ("post", 24)):
-            self.probe(self.make(norm_placement=placement, n_layer=depth, context=1, position="none", d_ff=64, bias=False))
-            rows = [row for seed in range(1, 9) for row in read_csv(self.path("probe", f"seed-{seed}", "params.csv"))[1]]
+            self.probe(self.make(norm_placement=placement, n_layer=depth, context=1, position="none", d_ff=64,
+                                 bias=False))
+            rows = [row for seed in range(1, 9)
+                    for row in read_csv(self.path("probe", f"seed-{seed}", "params.csv"))[1]]
             for block in (1, depth):
                 norms[placement, depth, block] = np.mean([
                     float(row["grad_norm"]) for row in rows if row["param"] == f"blocks.{block - 1}.ffn.out.weight"])
@@ -266,7 +284,8 @@ class Command(CliTest):
         figures = self.figures(config)
         result = json.loads(self.predict(config, "--json").stdout)
         self.assertEqual(list(figures), sites_of(3))
-        self.assertEqual(figures, {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in result["sites"]})
+        self.assertEqual(figures,
+                         {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in result["sites"]})
         self.assertIn(f"first loss     {result['loss']:.3f}", self.predict(config).stdout)
         post = self.figures(self.make(norm_placement="post"))
         for layer in (1, 2, 3):  # sites that are one tensor
@@ -275,9 +294,11 @@ class Command(CliTest):
 
     def test_no_prediction(self):
         for model in ({"norm": "batchnorm"}, {"norm": "instancenorm"}, {"norm_placement": "none", "n_layer": 12},
-                      {"norm": "dyt", "norm_placement": "deepnorm"}, {"norm": "derf", "inner_norm": True, "activation": "swiglu"},
+                      {"norm": "dyt", "norm_placement": "deepnorm"},
+                      {"norm": "derf", "inner_norm": True, "activation": "swiglu"},
                       {"context": 513}, {"norm_detach": True}, {"n_layer": 40, "norm_placement": "post"},
-                      {"norm_placement": "res_post", "n_layer": 8, "init": {"scheme": "xavier_normal", "embed_std": 0.1}},
+                      {"norm_placement": "res_post", "n_layer": 8,
+                       "init": {"scheme": "xavier_normal", "embed_std": 0.1}},
                       # a variance of 0, or one that underflows to 0
                       {"init": {"embed_std": 0}}, {"init": {"embed_std": 0}, "norm": "dyt"},
                       {"init": {"scheme": "gpt2", "std": 0}},
@@ -289,7 +310,8 @@ class Command(CliTest):
         with self.assertRaisesRegex(NoPrediction, "no theory of l1norm"):
             of(norm="l1norm")
         self.assertRegex(self.predict("none.json", code=2).stderr, r"^\[config\] .*none\.json")
-        self.assertIn("--tolerance: got -1.0; expected a number from 0", self.predict(self.make(), "--tolerance", "-1", code=2).stderr)
+        self.assertIn("--tolerance: got -1.0; expected a number from 0",
+                      self.predict(self.make(), "--tolerance", "-1", code=2).stderr)
         with mock.patch.dict(os.environ, NORMSCOPE_BINARY="no/program"):
             self.assertRegex(self.predict(self.make(), code=1).stderr,
                              r"^\[predict\] no/program: No such file .*: build it, or name it in NORMSCOPE_BINARY\n$")
@@ -305,11 +327,14 @@ class Command(CliTest):
             self.probe(config)
             self.assertIn("all 48 values are as predicted; 8 seeds\n", self.against(config, "probe", 0))
         self.assertRegex(self.against(self.make(), "probe", 1), "first to leave: the activation at .* of layer ")
-        self.assertIn("not compared: model.d_model is 64; the config has 128\n", self.against(self.make(d_model=128), "probe", 1))
+        self.assertIn("not compared: model.d_model is 64; the config has 128\n",
+                      self.against(self.make(d_model=128), "probe", 1))
         self.assertIn("attn_in of layer 3 is no site of the config\n", self.against(self.make(n_layer=2), "probe", 1))
         self.normscope("train", self.make(n_layer=2), "--out", "run", "--set", "train.steps=1")
-        self.assertIn("all 34 values are as predicted; 1 seed, whose spread is unknown\n", self.against(self.make(n_layer=2), "run", 0))
-        self.assertRegex(self.predict(config, "--against", "nowhere", code=1).stderr, r"^\[predict\] nowhere: No such file")
+        self.assertIn("all 34 values are as predicted; 1 seed, whose spread is unknown\n",
+                      self.against(self.make(n_layer=2), "run", 0))
+        self.assertRegex(self.predict(config, "--against", "nowhere", code=1).stderr,
+                         r"^\[predict\] nowhere: No such file")
 
     def test_against_a_file(self):
         config = self.make()
@@ -336,18 +361,21 @@ class Command(CliTest):
         some = {name: None for name in tensors if not name.endswith("stream")}
         self.assertIn("all 8 values", output_of(0, **some))  # a kind of site may be left out
         self.write("bad.safetensors", b"bad")
-        self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr, r"^\[predict\] .*not even a header")
+        self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr,
+                         r"^\[predict\] .*not even a header")
 
 
 class Drawn(MadeRuns):
-    """`plot.py layers --theory` of made-up runs, whose stream has an rms of 1 + l, and a gradient of 1.1e-3 everywhere."""
+    """`plot.py layers --theory` of made-up runs, whose stream has an rms of 1 + l, and a gradient of 1.1e-3
+    everywhere."""
 
     def make_run(self, name, **changes):
         model = {**MODEL, "n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 64, "final_norm": True, **changes}
         return self.make(name, **{f"model__{key}": value for key, value in model.items()})
 
     def test_notes(self):
-        none = self.make_run("none", norm="none", norm_placement="none", context=8, init={**MODEL["init"], "embed_std": 100})
+        none = self.make_run("none", norm="none", norm_placement="none", context=8,
+                             init={**MODEL["init"], "embed_std": 100})
         svg = self.plot("layers", self.make_run("pre"), none, "--theory")
         self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
                  "what predict.py --against accepts of one seed")
@@ -361,7 +389,8 @@ class Drawn(MadeRuns):
         np.testing.assert_allclose(line / line[-1], np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])), rtol=0.005)
         np.testing.assert_allclose(rms, [1, 2, 3, 4])
         np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
-        for axes, middle, factor in zip(figure.axes, (line, root), (1.3 * math.exp(3 / 64), 1.3)):  # around a single seed's
+        # around a single seed's
+        for axes, middle, factor in zip(figure.axes, (line, root), (1.3 * math.exp(3 / 64), 1.3)):
             band = axes.collections[0].get_paths()[0].vertices[:, 1]
             np.testing.assert_allclose((band.min(), band.max()), (middle.min() / factor, middle.max() * factor))
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The program makes the figures that README.md states: the gradients and tokens of the quick start's first steps, and in
-the long form the quick start's table, the losses of the table of claims and nanoGPT's. All printed digits are compared:
-those of a processor with a fused multiply-add, whose bits test_digits.py proves to be the same in each run of the tests.
+"""The program makes the figures that README.md states: the gradients and tokens of the quick start's first steps, and
+in the long form the quick start's table, the losses of the table of claims and nanoGPT's. All printed digits are
+compared: those of a processor with a fused multiply-add, whose bits test_digits.py proves to be the same in each run of
+the tests.
 """
 
 import json
@@ -21,7 +22,8 @@ class Numbers(CliTest):
     def trained(self, config, *settings):
         """The run of a config with settings KEY=VALUE."""
         changes = [word for setting in settings for word in ("--set", setting)]
-        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config, "--overwrite",
+        self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config,
+                       "--overwrite",
                        "--quiet", "--threads", THREADS)
         return Run(self.path(config))
 

@@ -24,8 +24,8 @@ PICTURES = ["Loss", "Gradient norm and clipping", "Cosine between tokens", "Grad
 
 
 class Page(HTMLParser):
-    """A page read: `tags` with attributes; `tables`, rows of cells' texts; and `texts`, {element: the texts of each}, with what was
-    left out as "note"."""
+    """A page read: `tags` with attributes; `tables`, rows of cells' texts; and `texts`, {element: the texts of each},
+    with what was left out as "note"."""
 
     def __init__(self, content):
         super().__init__()
@@ -68,11 +68,13 @@ def without_pictures():
 
 class Report(MadeRuns):
     def report(self, *runs):
-        """The page about the runs, of which nothing is fetched, and no handler or script is there but the page's own."""
+        """The page about the runs, of which nothing is fetched, and no handler or script is there but the page's
+        own."""
         with contextlib.chdir(self.root):
             page = Page(report.report(find_runs([str(run) for run in runs], "config.json")))
         for _, attributes in page.tags:
-            self.assertFalse([name for name in attributes if name.startswith("on") or name in ("style", "href", "srcset")])
+            self.assertFalse([name for name in attributes if name.startswith("on")
+                              or name in ("style", "href", "srcset")])
             self.assertRegex(attributes.get("src", "data:image/svg+xml;"), "^data:image/svg[+]xml;")
         data, script = page.texts["script"]
         self.assertEqual(script, (SCRIPTS / "lib" / "page" / "page.js").read_text(encoding="utf-8"))
@@ -85,10 +87,13 @@ class Report(MadeRuns):
         pre, post = self.make("pre"), self.make("post", model__norm_placement="post", name="other", log__every=5)
         (pre / "sample.txt").write_text("\nfirst line is empty & that stays\n\tTom\n", encoding="utf-8")
         page = self.report(pre, post)
-        self.assertEqual(page.texts["h2"], ["Layers and loss, step by step", "Results", "Pictures", "Samples", "Configs and machines"])
+        self.assertEqual(page.texts["h2"],
+                         ["Layers and loss, step by step", "Results", "Pictures", "Samples", "Configs and machines"])
         self.assertEqual(page.images, PICTURES)
-        self.assertEqual([row[:3] for row in page.tables[0]], [["run", "seed", "status"], ["pre", "1", "done"], ["post", "1", "done"]])
-        self.assertEqual(page.texts["pre"][0], "\n\nfirst line is empty & that stays\n\tTom\n")  # browsers drop the first one
+        self.assertEqual([row[:3] for row in page.tables[0]],
+                         [["run", "seed", "status"], ["pre", "1", "done"], ["post", "1", "done"]])
+        # browsers drop the first one
+        self.assertEqual(page.texts["pre"][0], "\n\nfirst line is empty & that stays\n\tTom\n")
         self.assertEqual([json.loads(config)["name"] for config in page.texts["pre"][1::2]], ["fake", "other"])
         self.assertEqual(page.texts["note"], ["post: no sample.txt; it is written when a run is done"])
         self.assertLess(len(page.content), 800_000)
@@ -98,7 +103,8 @@ class Report(MadeRuns):
         run = self.make("a<b>&\"'", name=evil.replace("/", ""), data__path="/nowhere/" + evil)
         hostile = evil + "\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\r"
         (run / "sample.txt").write_bytes(hostile.encode() + b"\xff\xfe\n")
-        summary = {"status": evil, "isa": evil, "cpu": evil, "blas": {"kernel": evil, "version": ["<b>"]}, "version": evil,
+        summary = {"status": evil, "isa": evil, "cpu": evil, "blas": {"kernel": evil, "version": ["<b>"]},
+                   "version": evil,
                    "final_val_loss": evil, "params": evil, "growth": True, "tokens_per_s": None}
         (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         page = self.report(run, self.make("other"))
@@ -117,8 +123,10 @@ class Report(MadeRuns):
             self.make(f"p/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         page = self.report(lost, fresh, "p")
         states = {row[0]: row[2] for row in page.tables[0][1:]}
-        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "unfinished", "0 steps · lr 0.001": "probe"})
-        self.assertIn("<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite; nothing had grown since step 1</li>", page.content)
+        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "unfinished",
+                                  "0 steps · lr 0.001": "probe"})
+        self.assertIn(
+            "<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite; nothing had grown since step 1</li>", page.content)
         for note in (f"{fresh}: metrics.csv has no rows yet", "p/seed-1, p/seed-2: a probe does not train",
                      f"{fresh}: no layers.csv; set log.layers_every above 0 and train again",
                      "p/seed-1, p/seed-2: one step is logged, a map needs two"):
@@ -134,7 +142,8 @@ class Report(MadeRuns):
         self.assertEqual((long["steps"][0], long["steps"][-1]), (1, 19_990))
         self.assertEqual(long["sites"]["stream"]["grad"][0], [0.0011, 0.00011, 1.1e-05])
         self.assertEqual(long["sites"]["attn_out"]["rms"][-1], [None, 0.25, 0.5])
-        self.assertEqual((lost["sites"]["stream"]["grad"][-1], lost["train"][-1][:2], lost["diverged"]), ([None] * 4, [60, None], 60))
+        self.assertEqual((lost["sites"]["stream"]["grad"][-1], lost["train"][-1][:2], lost["diverged"]),
+                         ([None] * 4, [60, None], 60))
         self.assertEqual((long["train"][0], long["val"][0]), ([1, 3.5, 8, None], [30, 2.0, 240, None]))
         self.assertLess(2 * len(long["steps"]) * long["layers"] * len(long["sites"]), 10_001)
         self.assertLess(len(page.content), 1_000_000)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The weights that stand for a run folder: the commands and the scripts take the same file, and name it and its step."""
+"""The weights that stand for a run folder: the commands and the scripts take the same file, and name it and its
+step."""
 
 import json
 import os
@@ -78,7 +79,8 @@ class RunWeights(CliTest):
         self.assert_taken("run", "best.safetensors", run.summary["best_step"])
 
     def test_a_diverged_run_without_weights_is_named_with_step_and_site(self):
-        config = self.config(merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0}, "checkpoint": {"every": 0},
+        config = self.config(merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0},
+                                            "checkpoint": {"every": 0},
                                             "model": {"norm_placement": "none"}, "eval": {"every": 0}}))
         self.normscope("train", config, "--out", "run", code=3)
         first = Run(self.path("run")).summary["first_nonfinite"]
@@ -106,7 +108,8 @@ class RunWeights(CliTest):
                 shutil.copytree("whole", "run")
                 for file, changed in damaged.items():
                     self.write(f"run/{file}.safetensors", changed)
-                self.assert_refused("run", f"run/{list(damaged)[-1] if name != 'header' else 'model'}.safetensors", code=1)
+                self.assert_refused("run", f"run/{list(damaged)[-1] if name != 'header' else 'model'}.safetensors",
+                                    code=1)
                 shutil.rmtree("probe", ignore_errors=True)
 
 

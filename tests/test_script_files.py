@@ -47,7 +47,8 @@ class Files(MadeRuns):
     def test_an_error_names_the_file_and_leaves_the_old_one(self):
         path = self.root / "x"
         files.write_atomically(path, "old")
-        for fault in (failing(errno.ENOSPC), mock.patch.object(os, "replace", side_effect=OSError(errno.EIO, "broken"))):
+        for fault in (failing(errno.ENOSPC),
+                      mock.patch.object(os, "replace", side_effect=OSError(errno.EIO, "broken"))):
             with fault, self.assertRaises(OSError) as caught:
                 files.write_atomically(path, "new")
             self.assertEqual(caught.exception.filename, str(path))

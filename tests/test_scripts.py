@@ -1,4 +1,5 @@
-"""The scripts as programs: their help, the Python and the locale that they run in, and the messages of the shell scripts."""
+"""The scripts as programs: their help, the Python and the locale that they run in, and the messages of the shell
+scripts."""
 
 import os
 import pathlib
@@ -32,7 +33,10 @@ class Scripts(CliTest):
         for name in EXECUTABLE:
             with self.subTest(name):
                 path = os.path.join(SCRIPTS, name)
-                result = run_script(path, "--help", cwd=self.folder) if name.endswith(".py") else self.run_script(path, "--help")
+                if name.endswith(".py"):
+                    result = run_script(path, "--help", cwd=self.folder)
+                else:
+                    result = self.run_script(path, "--help")
                 if "No module named 'torch'" in result.stderr:
                     continue
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
@@ -42,7 +46,8 @@ class Scripts(CliTest):
                     source = pathlib.Path(SCRIPTS, name).read_text(encoding="utf-8")
                     comment, _, names = result.stdout.rstrip("\n").partition("\n\n")
                     self.assertIn("# " + comment.replace("\n", "\n# ") + "\n", source)
-                    self.assertEqual(names.split(), ["NAMEs:", *names_of_experiments()] if name == "reproduce.sh" else [])
+                    self.assertEqual(names.split(), ["NAMEs:", *names_of_experiments()] if name == "reproduce.sh"
+                                     else [])
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
 
     def test_a_script_needs_no_folder_on_the_path_of_python(self):
@@ -50,22 +55,27 @@ class Scripts(CliTest):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def assert_reads_utf8(self, **locale):
-        """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a pipe."""
+        """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a
+        pipe."""
         self.config()
         os.makedirs(self.path("日本"))
         shutil.copy(self.path("text.txt"), self.path("日本/ü.txt"))
         env = environment(NORMSCOPE_BINARY=BINARY, PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", **locale)
-        encoding = subprocess.run([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"], env=env, check=True,
+        encoding = subprocess.run([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"], env=env,
+                                  check=True,
                                   capture_output=True, text=True).stdout.strip()
         self.assertNotIn(encoding, ("utf-8", ""))
         script = os.path.join(SCRIPTS, "sweep.py")
-        for arguments, code in ((["--set", "data.path=日本/ü.txt", "--out", "日本/out"], 0), (["--set", "data.path=日本/ö.txt"], 2)):
+        for arguments, code in ((["--set", "data.path=日本/ü.txt", "--out", "日本/out"], 0),
+                                (["--set", "data.path=日本/ö.txt"], 2)):
             words = [word.encode() for word in (sys.executable, script, "tiny.json", *arguments)]
             result = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, encoding="utf-8", check=False)
             self.assertEqual(result.returncode, code, result.stderr)
             self.assertIn("日本", result.stdout + result.stderr)
-        self.assertEqual(self.run_script(sys.executable, os.path.join(SCRIPTS, "compare.py"), "日本/out", env=env).returncode, 0)
-        shown = self.run_script("script", "-qec", f"{sys.executable} {script} tiny.json --set data.path=日本/ü.txt --dry-run --out 日本/ä",
+        self.assertEqual(self.run_script(sys.executable, os.path.join(SCRIPTS, "compare.py"), "日本/out",
+                                         env=env).returncode, 0)
+        shown = self.run_script("script", "-qec",
+                                f"{sys.executable} {script} tiny.json --set data.path=日本/ü.txt --dry-run --out 日本/ä",
                                 "/dev/null", env=env, errors="backslashreplace")
         self.assertEqual(shown.returncode, 0, shown.stdout)
         return shown.stdout
@@ -73,11 +83,14 @@ class Scripts(CliTest):
     def test_names_are_utf8_in_a_locale_of_ascii(self):
         self.assertIn("in 日本/ä", self.assert_reads_utf8(LC_ALL="C"))
 
-    @unittest.skipUnless(shutil.which("localedef") and os.path.exists("/usr/share/i18n/locales/de_DE"), "needs the package locales")
+    @unittest.skipUnless(shutil.which("localedef") and os.path.exists("/usr/share/i18n/locales/de_DE"),
+                         "needs the package locales")
     def test_names_are_utf8_in_a_locale_of_latin_1(self):
-        subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", self.path("de_DE.ISO-8859-1")], check=True, capture_output=True)
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", self.path("de_DE.ISO-8859-1")], check=True,
+                       capture_output=True)
         shown = self.assert_reads_utf8(LC_ALL="de_DE.ISO-8859-1", LOCPATH=self.folder)
-        self.assertIn(r"in \u65e5\u672c/\xe4", shown)  # the terminal's encoding has the second name's letter alone, as byte e4
+        # the terminal's encoding has the second name's letter alone, as byte e4
+        self.assertIn(r"in \u65e5\u672c/\xe4", shown)
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_scripts_without_torch_say_so_in_one_line(self):
@@ -117,7 +130,8 @@ class Scripts(CliTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         with open(self.path("calls"), encoding="utf-8") as calls:
             calls = calls.read().splitlines()
-        self.assertEqual([("update" in call, "install" in call) for call in calls], [(True, False)] * 3 + [(False, True)])
+        self.assertEqual([("update" in call, "install" in call) for call in calls],
+                         [(True, False)] * 3 + [(False, True)])
         self.assertIn("waiting", result.stderr)
 
     def test_without_apt_the_packages_of_other_systems_are_named(self):

@@ -30,7 +30,8 @@ SWEEP = [sys.executable, "-c", "import runpy, sys; sys.executable = '/bin/true';
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
 FAST = {"train.steps": [2]}
 SLOW = {"train.steps": [10_000_000]}  # long enough to be stopped in it
-BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1}, "checkpoint": {"every": 3}}
+BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1},
+        "checkpoint": {"every": 3}}
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
 
@@ -47,7 +48,8 @@ class SweepTest(CliTest):
             return super().script(*arguments, **options)
 
     def sweep(self, *options, code=0, out="out", with_comparison=False, **parts):
-        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code, with_comparison=with_comparison)
+        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code,
+                           with_comparison=with_comparison)
 
     def planned(self, *arguments):
         """The names of the runs that a sweep would train."""
@@ -62,10 +64,12 @@ class SweepTest(CliTest):
 
     def begin(self, *options, out="out", **env):
         return subprocess.Popen([*SWEEP, "sweep.json", "--out", out, *options], cwd=self.folder, env=environment(**env),
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                encoding="utf-8")
 
     def stub(self, lines):
-        """A program that runs these lines of shell before `train`. Returns the environment in which a sweep takes it for normscope."""
+        """A program that runs these lines of shell before `train`. Returns the environment in which a sweep takes it
+        for normscope."""
         self.write("stub", f'#!/bin/sh\n[ $1 = train ] && {{ {lines}; }}\nexec {BINARY} "$@"\n')
         os.chmod(self.path("stub"), stat.S_IRWXU)
         return {"NORMSCOPE_BINARY": self.path("stub")}
@@ -98,19 +102,23 @@ class SweepTest(CliTest):
 class Runs(SweepTest):
     def test_grid_cases_and_seeds(self):
         cases = [{"name": "warm up", "set": {"train.warmup_steps": 10}},
-                 {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none", "train.grad_clip": 0}}]
+                 {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none",
+                                          "train.grad_clip": 0}}]
         shown = self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases, with_comparison=True).stdout
         self.assertRegex(shown, r"(?m)^run +norm +params +status ")
         names = [f"norm_placement={p}_n_layer={l}_seed={s}" for p in ("pre", "post") for l in (1, 2) for s in (1, 7)]
         names += [f"{case}_seed={s}" for case in ("warm-up", "wild") for s in (1, 7)]
         columns, rows = read_csv(self.path("out", "summary.csv"))
-        self.assertEqual(columns, ["name", *GRID, "train.warmup_steps", "train.optimizer", "train.lr", "model.norm", "train.grad_clip",
-                                   "train.seed", "status", "final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last",
+        self.assertEqual(columns, ["name", *GRID, "train.warmup_steps", "train.optimizer", "train.lr", "model.norm",
+                                   "train.grad_clip",
+                                   "train.seed", "status", "final_train_loss", "best_val_loss", "final_val_loss",
+                                   "grad_first_last",
                                    "growth", "steps", "seconds", "tokens_per_s"])
         self.assertEqual([row["name"] for row in rows], names)
         self.assertEqual([row["status"] for row in rows], ["done"] * 10 + ["diverged"] * 2)
         row = rows[names.index("norm_placement=post_n_layer=2_seed=7")]
-        self.assertEqual([row[key] for key in ("model.n_layer", "train.warmup_steps", "train.seed", "steps")], ["2", "0", "7", "25"])
+        self.assertEqual([row[key] for key in ("model.n_layer", "train.warmup_steps", "train.seed", "steps")],
+                         ["2", "0", "7", "25"])
         run = Run(self.path("out", row["name"]))
         for figure in ("final_train_loss", "best_val_loss", "final_val_loss", "growth", *CLOCK):
             self.assertEqual(float(row[figure]), run.summary[figure])
@@ -121,7 +129,8 @@ class Runs(SweepTest):
         before = {name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns for name in names[:-2]}
         self.sweep(seeds=[1, 7, 8], grid=GRID, cases=cases)
         self.assertEqual(self.statuses().count("diverged"), 3)
-        self.assertEqual({name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns for name in before}, before)
+        self.assertEqual({name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns
+                          for name in before}, before)
 
     def test_names_and_options(self):
         self.file(grid={"train.lr": [1e-3]}, cases=[{"name": "x" * 200, "set": {}}], seeds=[3, 4])
@@ -129,18 +138,21 @@ class Runs(SweepTest):
         self.assertEqual(names[:2], ["lr=0.001_n_head=1_seed=1", "lr=0.001_n_head=2_seed=1"])
         self.assertRegex(names[2], r"^x{83}-[0-9a-f]{16}$")
         for option, values in (('model.norm_placement=["pre","post"],pre', ["--pre---post--", "pre"]),
-                               ('model.norm_placement={"attn":"pre","ffn":"post"},"post"', ["--attn-:-pre---ffn-:-post--", "post"]),
+                               ('model.norm_placement={"attn":"pre","ffn":"post"},"post"',
+                                ["--attn-:-pre---ffn-:-post--", "post"]),
                                ("train.lr=1e-3,0.01", ["0.001", "0.01"])):
             expected = [f"{option.partition('=')[0].rpartition('.')[2]}={value}".replace(":", "-") for value in values]
             self.assertEqual(self.planned("tiny.json", "--set", option), expected)
         self.assertEqual(self.planned("tiny.json", "--seeds", "2"), ["seed=1", "seed=2"])
-        self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0], "log.every=5_eval.every=5")
+        self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0],
+                         "log.every=5_eval.every=5")
         os.mkdir(self.path("sub"))
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
         self.assertEqual(self.planned("sub/other.json"), ["other"])
 
     def test_named_values_set_several_keys(self):
-        batch = {"small": {"train.batch_size": 2, "train.steps": 6}, "lärge ": {"train.batch_size": 4, "train.steps": 3}}
+        batch = {"small": {"train.batch_size": 2, "train.steps": 6},
+                 "lärge ": {"train.batch_size": 4, "train.steps": 3}}
         parts = {"seeds": [1, 2], "cases": [{"name": "warm, up", "set": {"train.warmup_steps": 2}}]}
         self.sweep(grid={"batch": batch, "model.n_layer": [1, 2]}, **parts)
         names = [f"batch={value}_n_layer={layers}_seed={seed}"
@@ -154,13 +166,15 @@ class Runs(SweepTest):
         self.assertEqual(rows[8]["batch"], "")
         labels = labels_of(self.path("out"))
         self.assertEqual({path.name: label for path, label in labels.items()},
-                         {**dict.fromkeys(names[:4], {"batch": "small"}), **dict.fromkeys(names[4:], {"batch": "lärge "}),
+                         {**dict.fromkeys(names[:4], {"batch": "small"}),
+                          **dict.fromkeys(names[4:], {"batch": "lärge "}),
                           "warm--up_seed=1": {"case": "warm, up"}, "warm--up_seed=2": {"case": "warm, up"}})
         self.assertTrue(all((path / "config.json").exists() for path in labels))
         self.assertEqual(labelled_keys(self.path("out")),
                          {"batch": ["train.batch_size", "train.steps"],
                           "case": ["train.batch_size", "train.steps", "model.n_layer", "train.warmup_steps"]})
-        self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})  # another sweep adds to the labels
+        # another sweep adds to the labels
+        self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})
         self.assertEqual(len(labels_of(self.path("out"))), 11)
         for damaged in ('{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
@@ -169,29 +183,44 @@ class Runs(SweepTest):
 
     def test_mistakes_are_named_before_anything_runs(self):
         self.config()
-        for text, words in (("[]", ["expected an object"]), ('{"seeds": [1]}', ["base: got null"]), ('{"base": "no.json"}', ["no file no.json"]),
+        for text, words in (("[]", ["expected an object"]), ('{"seeds": [1]}', ["base: got null"]),
+                            ('{"base": "no.json"}', ["no file no.json"]),
                             ('{"base": "tiny.json", "gird": 1}', ["gird: unknown key; expected name, base, seeds"]),
-                            ('{"base": "tiny.json", "cases": [{"set": {}}]}', ["cases: got", '{"name": "warm", "set": {']),
+                            ('{"base": "tiny.json", "cases": [{"set": {}}]}',
+                             ["cases: got", '{"name": "warm", "set": {']),
                             ('{"base": "tiny.json", "seeds": [-1]}', ["train.seed", "-1", "in seed=-1"]),
-                            ('{"base": "tiny.json", "seeds": [1], "grid": {"train.seed": [1]}}', ["train.seed: set twice"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', ["duplicate key 'train.lr'"]),
+                            ('{"base": "tiny.json", "seeds": [1], "grid": {"train.seed": [1]}}',
+                             ["train.seed: set twice"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}',
+                             ["duplicate key 'train.lr'"]),
                             ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}', ["share the folder lr=0.001"]),
-                            ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}', ["did you mean model.norm?", "in nrom=a"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": []}}', ["grid: train.lr: got []; expected a list"]),
-                            ('{"base": "tiny.json", "grid": {"batch": {"a": {}}}}', ["grid: batch: got", "or named values: {"]),
-                            ('{"base": "tiny.json", "grid": {"batch": {"a": [1]}}}', ["grid: batch: got", "or named values: {"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": {"a": {"train.lr": 1}}}}', ["grid: train.lr: a key or column"]),
-                            ('{"base": "tiny.json", "grid": {"status": {"a": {"train.lr": 1}}}}', ["grid: status: a key or column"]),
-                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}', ["train.lr: set twice"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}',
+                             ["share the folder lr=0.001"]),
+                            ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}',
+                             ["did you mean model.norm?", "in nrom=a"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": []}}',
+                             ["grid: train.lr: got []; expected a list"]),
+                            ('{"base": "tiny.json", "grid": {"batch": {"a": {}}}}',
+                             ["grid: batch: got", "or named values: {"]),
+                            ('{"base": "tiny.json", "grid": {"batch": {"a": [1]}}}',
+                             ["grid: batch: got", "or named values: {"]),
+                            ('{"base": "tiny.json", "grid": {"train.lr": {"a": {"train.lr": 1}}}}',
+                             ["grid: train.lr: a key or column"]),
+                            ('{"base": "tiny.json", "grid": {"status": {"a": {"train.lr": 1}}}}',
+                             ["grid: status: a key or column"]),
+                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}',
+                             ["train.lr: set twice"]),
                             ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": -1}}}}', ["train.lr", "in a=b"]),
                             (b'{"base": "\xff"}', ["utf-8"])):
             self.write("bad.json", text)
             self.refused("bad.json", "--out", "never", says=words)
         self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
-        self.refused("sweep.json", "--out", "never", lines=2, says=["train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="])
-        for options, words in ((["none.json"], ["no file none.json"]), (["sweep.json", "--set", "train.lr=1"], ["train.lr: set twice"]),
-                               (["sweep.json", "--jobs", "0"], ["from 1"]), (["sweep.json", "--shard", "3/2"], ["got 3/2; expected I/N"]),
+        self.refused("sweep.json", "--out", "never", lines=2,
+                     says=["train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="])
+        for options, words in ((["none.json"], ["no file none.json"]),
+                               (["sweep.json", "--set", "train.lr=1"], ["train.lr: set twice"]),
+                               (["sweep.json", "--jobs", "0"], ["from 1"]),
+                               (["sweep.json", "--shard", "3/2"], ["got 3/2; expected I/N"]),
                                (["sweep.json", "--sed", "2"], ["--sed"])):
             self.refused(*options, says=words)
         self.assertFalse(os.path.exists(self.path("never")))
@@ -229,7 +258,8 @@ class Runs(SweepTest):
         self.assertEqual(out.count("out/summary.csv: Is a directory"), 1)
         self.assertRegex(errors, r"^\[sweep\] out/summary.csv: Is a directory; .*\n$")
         os.rmdir(self.path("out/summary.csv"))
-        self.end(self.begin(**self.stub("[ $4 = out/steps=4 ] && rmdir out/summary.csv || mkdir -p out/summary.csv")), 0)
+        self.end(self.begin(**self.stub("[ $4 = out/steps=4 ] && rmdir out/summary.csv || mkdir -p out/summary.csv")),
+                 0)
         self.assertEqual(self.statuses(), ["done"] * 3)
 
     def test_a_table_of_someone_else_is_never_replaced(self):
@@ -249,7 +279,8 @@ class Runs(SweepTest):
         self.file(seeds=[1, 2, 3, 4, 5], grid=FAST)
         os.makedirs(self.path("out"))
         self.write("out/steps=2_seed=1", "a file where a folder should be")
-        started = [self.begin("--shard", shard) for shard in ("1/3", "2/3", "3/3", "2/2")]  # the last does others' runs too
+        # the last does others' runs too
+        started = [self.begin("--shard", shard) for shard in ("1/3", "2/3", "3/3", "2/2")]
         for process, code in zip(started, (1, 0, 0, 0)):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
@@ -321,7 +352,8 @@ class Stopped(SweepTest):
 
     def test_a_second_signal_ends_it_at_once(self):
         self.file(grid=FAST)
-        process = self.begin(**self.stub('trap "trap - INT; echo > signalled" INT; echo $$ > pid; sleep 60 & wait; wait'))
+        process = self.begin(
+            **self.stub('trap "trap - INT; echo > signalled" INT; echo $$ > pid; sleep 60 & wait; wait'))
         self.wait_for(lambda: os.path.exists(self.path("pid")))
         process.send_signal(signal.SIGINT)
         self.wait_for(lambda: os.path.exists(self.path("signalled")))
@@ -330,7 +362,8 @@ class Stopped(SweepTest):
         self.assertEqual(process.wait(timeout=5), 130)
         with open(self.path("pid"), encoding="ascii") as pid:
             child = int(pid.read())
-        self.wait_for(lambda: not os.path.exists(f"/proc/{child}") or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
+        self.wait_for(lambda: not os.path.exists(f"/proc/{child}")
+                      or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
         process.communicate()
 
     def test_a_run_that_ends_after_the_signal_has_its_row(self):

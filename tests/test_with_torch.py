@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Gradients against PyTorch's: of combinations in which every two of placement, norm and activation meet (in the long
-form: of all), and of configs drawn at random, where the engine's float32 must be as near to float64 as PyTorch's float32
-is. Skipped (exit 77) where PyTorch is not installed.
+form: of all), and of configs drawn at random, where the engine's float32 must be as near to float64 as PyTorch's
+float32 is. Skipped (exit 77) where PyTorch is not installed.
 
 test_with_torch.py COUNT [FIRST_SEED] draws so many configs and shows the worst; without it 40, in the long form 1,000.
 """
@@ -90,9 +90,9 @@ def both_errors(tensors, metadata):
 
 
 def gradient_errors(seed):
-    """(config, pairs of both_errors()) of a random config; None where it is refused or too small. One pair, or nine where the
-    first says that the engine is worse: eight more at weights a rounding away, because a pair is two draws of rounding, and at
-    a ReLU's kink rounding decides which gradient is computed."""
+    """(config, pairs of both_errors()) of a random config; None where it is refused or too small. One pair, or nine
+    where the first says that the engine is worse: eight more at weights a rounding away, because a pair is two draws of
+    rounding, and at a ReLU's kink rounding decides which gradient is computed."""
     config = drawn(seed)
     # Sums of few numbers have errors that scatter: either side then has the larger one by chance.
     if min(config["model"]["d_model"], config["model"]["d_ff"]) < 8 or config["model"]["norm_eps"] == 0:
@@ -131,11 +131,13 @@ class Random(unittest.TestCase):
             medians, largest = np.median(pairs, axis=0), pairs.max(axis=0)
             for times in (TIMES, MANY_TIMES):
                 worse = {"of one pass": more_than(times, *pairs[0]), "of nine, the medians": more_than(times, *medians),
-                         "of nine, the largest": more_than(times, *largest), "PyTorch's of one pass": more_than(times, *pairs[0][::-1])}
+                         "of nine, the largest": more_than(times, *largest),
+                         "PyTorch's of one pass": more_than(times, *pairs[0][::-1])}
                 for what, is_worse in worse.items():
                     counts[times, what] = counts.get((times, what), 0) + is_worse
             if more_than(TIMES, *pairs[0]):
-                print(f"{pairs[0][0]:.1e}, PyTorch {pairs[0][1]:.1e}; medians {medians[0]:.1e}, {medians[1]:.1e}; largest "
+                print(
+                    f"{pairs[0][0]:.1e}, PyTorch {pairs[0][1]:.1e}; medians {medians[0]:.1e}, {medians[1]:.1e}; largest "
                       f"{largest[0]:.1e}, {largest[1]:.1e}: {json.dumps(config['model'])}")
         print(f"{len(rows)} random configs; errors more than ... times the other's:", counts)
         self.assertLessEqual(counts[TIMES, "of nine, the medians"], 0.01 * len(rows))
@@ -144,11 +146,13 @@ class Random(unittest.TestCase):
 
 
 class BranchWarmUp(CliTest):
-    """train.branch_warmup_steps: the weights of step s are those of a model whose branches are multiplied by min(s/(T l), 1)."""
+    """train.branch_warmup_steps: the weights of step s are those of a model whose branches are multiplied by min(s/(T
+    l), 1)."""
 
     def setUp(self):
         super().setUp()
-        self.run_folder = self.train("run", {"train": {"steps": 6, "branch_warmup_steps": 10, "lr": 0.01}, "eval": {"batches": 0}})
+        self.run_folder = self.train("run", {"train": {"steps": 6, "branch_warmup_steps": 10, "lr": 0.01},
+                                             "eval": {"batches": 0}})
 
     def dumped(self, name, *options):
         self.normscope("probe", self.run_folder.file("config.json"), "--out", f"{name}-probe", "--dump", name, *options)
@@ -159,9 +163,11 @@ class BranchWarmUp(CliTest):
         self.assertEqual(model.branch_progress, 0.6)
         index = {chr(point): i for i, point in enumerate(vocab)}
         tail = torch.tensor([index[c] for c in TEXT[int(0.9 * len(TEXT)):]])
-        self.assertAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"], delta=1e-5)
+        self.assertAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"],
+                               delta=1e-5)
         model.branch_progress = float("inf")
-        self.assertNotAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"], delta=1e-4)
+        self.assertNotAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"],
+                                  delta=1e-4)
 
     def test_exchange_files_of_the_start_and_of_a_step(self):
         for name, *options in (("start",), ("step", "--from", self.run_folder.path)):

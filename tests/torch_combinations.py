@@ -1,5 +1,6 @@
-"""Every legal placement x norm x activation against PyTorch, for test_with_torch.py: a tiny model of each, with every gain, bias
-and scale moved off its start, through `normscope probe`; its dump is recomputed in float64 by check_with_torch.py.
+"""Every legal placement x norm x activation against PyTorch, for test_with_torch.py: a tiny model of each, with every
+gain, bias and scale moved off its start, through `normscope probe`; its dump is recomputed in float64 by
+check_with_torch.py.
 """
 
 import json
@@ -17,7 +18,8 @@ from lib.keys import NORMS, PLACEMENTS, fields
 
 ACTIVATIONS = fields()["model.activation"]["enum"]
 # With the other placements `norm` resolves to none.
-HAVE_NORMS = [name for name, row in PLACEMENTS.items() if any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out", "pattern"))]
+HAVE_NORMS = [name for name, row in PLACEMENTS.items()
+              if any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out", "pattern"))]
 
 
 def first(column):
@@ -114,7 +116,8 @@ def dump_from(folder, weights):
 
 
 def dump(folder, config, name):
-    """The same of a config's own weights, its vectors moved, at the beginning of the text: to read all of it takes longer."""
+    """The same of a config's own weights, its vectors moved, at the beginning of the text: to read all of it takes
+    longer."""
     with open(os.path.join(ROOT, "data", "austen.txt"), encoding="utf-8") as text:
         beginning = text.read(6000)
     config = {**config, "data": {"path": "text.txt"}}

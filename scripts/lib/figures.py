@@ -102,7 +102,8 @@ def styled(groups):
     color         of `lead`
     dash, marker  of `rest` if the groups have several; else of `lead`
 
-    An example, in which learning rates have panels:  pre · L 6 · lr 0.1: lead "pre", rest "L 6", panel "lr 0.1"."""
+    An example, in which depths have panels:  pre · L 6 · lr 0.1: lead "pre", rest "lr 0.1", panel "L 6", name
+    "pre · lr 0.1"."""
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
     varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
     color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
@@ -137,11 +138,11 @@ def assigned_keys(groups, keys):
     """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own.
 
     The first key, which is the placement if placements differ, has the colours. Other keys have dashes; if lines would
-    look alike, as few of them as possible have panels. With cases, or with equal placements and at most 7 groups, all
-    keys have colours: one per group, in one panel. Examples, of two placements:
+    look alike, as few of them as possible have panels, of equally few the earliest. With cases, or with equal
+    placements and at most 7 groups, all keys have colours: one per group, in one panel. Examples, of two placements:
 
       2 norms            colours placement, dashes norm
-      2 norms, 3 rates   colours placement, dashes norm, panels rate, as six dashes would look alike"""
+      2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""
     first, *others = keys
     if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
@@ -161,6 +162,7 @@ def are_distinguished(groups, first, panel_keys, dash_keys):
     sizes = Counter(label_part(group, panel_keys) for group in groups)  # lines of each panel
     has_few_lines = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
     has_few_panels = not panel_keys or len(sizes) <= min(MOST_PANELS, len(groups) / 2)
+    # With one dash and too many colours, more panels would not help: the names at the lines' ends must do.
     return (len(dashes) == 1 or has_few_lines) and has_few_panels
 
 

@@ -4,9 +4,12 @@ tables (`normscope config --schema`).
 Defaults are the program's: the scripts have none of their own. A default that depends on other keys, such as model.d_ff
 = 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp. The schema has only its words,
 in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), whose "$derived"
-lists such keys. To change it, change the function and its words in
-fields.cpp, where it may read keys whose rows stand above its own (move a row if need be), write `normscope config
---schema` to configs/schema.json, and correct its words in tests/test_cli_tools.py."""
+lists such keys. To change it:
+
+1. In fields.cpp, change the function and its words. The function may read only keys whose rows stand above its key's
+   row; move a row if need be.
+2. Write `normscope config --schema` to configs/schema.json.
+3. Correct its words in tests/test_cli_tools.py and configs/course/README.md."""
 
 import functools
 import json

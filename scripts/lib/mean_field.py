@@ -4,9 +4,10 @@ weight is drawn.
 Mean-field theory of a decoder with fresh weights, to leading order in the width C (Poole et al. 2016, arXiv 1606.05340;
 Schoenholz et al. 2017, 1611.01232; of transformers Noci et al. 2022, 2206.03126; Kedia et al. 2024, 2403.09635).
 Weights are independent and of mean 0, so a branch is uncorrelated with the stream that it joins, and one layer passes
-to the next the kernel K_ts = E x_t.x_s / C of two tokens and nothing else. The same holds for gradients, whose kernel
-is G_ts = E dx_t.dx_s / C. The text enters by the probabilities that two characters at a distance are equal. Dropout is
-off, as in a probe.
+to the next the kernel K_ts = E x_t.x_s / C of two tokens. The same holds for gradients, whose kernel is G_ts = E
+dx_t.dx_s / C. (Norms that subtract a mean or are no statistics also need the mean, the part of the embedding and the
+excess kurtosis of a Signal, which embedding_and_head.py defines.) The text enters by the probabilities that two
+characters at a distance are equal. Dropout is off, as in a probe.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
@@ -146,8 +147,8 @@ def sublayer(model, row, layer, is_ffn, x, collected):
       y = N_out(alpha x + a N_branch(F(s N_in(x)))),
 
     whose norms and factors are those of a placement's row; an absent norm is the identity. x and y are Signals.
-    `backward`: takes the gradient kernel at y, returns the one at x. `share`: that of a N_branch(F) in the mean square
-    of the sum. `matrix_noise`: as of a Branch."""
+    `backward`: takes the gradient kernel at y, returns the one at x. `share`: the mean square of
+    the branch a*N_branch(F) divided by that of the sum. `matrix_noise`: as of a Branch."""
     name, branch_of = ("ffn", feed_forward) if is_ffn else ("attn", attention)
     L, C, width = model["n_layer"], model["d_model"], model["d_ff"] if is_ffn else model["d_model"]
     alpha = depth_factor(row["alpha"], L) if model["residual"] else 0.0
@@ -314,9 +315,9 @@ def predict(config, text=None, tokens=None, narrow=False):
         for is_ffn, row in enumerate(pair):
             x, back, share, matrix_noise = sublayer(model, row, layer, is_ffn, x, collected)
             backward.append(back)
-            # The noise of a sum is the mean of its terms' noises, weighted by their shares. A branch's noise has two
-            # parts: that of its own matrices, and the stream's, which it passes on times matrix_noise - 1, as it does
-            # that of all its matrices but the last.
+            # The noise of a sum is the mean of its terms' noises, weighted by their shares. A branch has the noise of
+            # its own matrices, and that of the stream that it reads times matrix_noise - 1: noise of the input counts
+            # like noise of every matrix but the last.
             noise = (1 - share) * noise + share * (matrix_noise + noise * (matrix_noise - 1))
         collected.layers[layer].update(_layer_cosines(x, start))
     gradient, loss = _final_norm_and_head(model, x, tokens, text, collected, is_normed=rows[-1][1]["norm_out"])

@@ -30,8 +30,8 @@ def partners_of(groups, base, compared_key):
 
     1. Repeat. The partner of a group with the base's config is the base; that of a group with an earlier group's config
        is the earlier group. The rules below pass over repeats.
-    2. Grid. The partner of a group with another value of the compared key than the base is the group with the base's
-       value of that key and the same value of every other chosen key.
+    2. Same setting. The partner of a group with another value of the compared key than the base is the group with the
+       base's value of that key and the same value of every other chosen key.
     3. Neighbour. The partner of another group is the first earlier group that differs from it in one choice.
     4. Base. The partner of the remaining groups is the base.
 
@@ -39,9 +39,9 @@ def partners_of(groups, base, compared_key):
     in which the first group is the base:
 
         A  pre   L 6
-        B  post  L 6             B - A   grid
+        B  post  L 6             B - A   same setting
         C  pre   L 12                    (a partner by rule 2)
-        D  post  L 12            D - C   grid
+        D  post  L 12            D - C   same setting
         E  post  L 6   rmsnorm   E - B   neighbour: there is no pre, L 6, rmsnorm; B has another norm and nothing else
         F  pre   L 6             F - A   repeat
         G  post  L 24  lr 0.1    G - A   base: every earlier group differs in two choices or more
@@ -49,17 +49,17 @@ def partners_of(groups, base, compared_key):
     repeats = repeats_of(groups, base)
     groups_once = [group for group in groups if group not in repeats]
     at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
-    grid, others = {}, {}
+    same_settings, others = {}, {}
     for group in groups_once:
-        same_setting = (other for other in at_base if chosen_keys(other, group) == [compared_key])
-        if group not in at_base and (partner := next(same_setting, None)):
-            grid[group] = partner
-    paired = {base, *grid, *grid.values()}
+        at_same_setting = (other for other in at_base if chosen_keys(other, group) == [compared_key])
+        if group not in at_base and (partner := next(at_same_setting, None)):
+            same_settings[group] = partner
+    paired = {base, *same_settings, *same_settings.values()}
     for index, group in enumerate(groups_once):
         if group not in paired:
             neighbours = (other for other in groups_once[:index] if len(chosen_keys(other, group)) == 1)
             others[group] = next(neighbours, base)
-    partners = {**repeats, **grid, **others}
+    partners = {**repeats, **same_settings, **others}
     return {group: partners[group] for group in groups if group in partners}
 
 

@@ -11,9 +11,9 @@ name. A module has
   picture(results)         returns a matplotlib figure for the page; may be missing
 
 A law is a value that theory expects: a closed formula, or what lib.mean_field predicts. The ranges of the claims come
-from the papers, the laws at initialisation, or what a reader would take for no difference. If a paper's result does not
-reproduce here, its config says so and the claim is that it does not. The question and the sources of an experiment are
-in its config file.
+from the papers, the laws at initialisation, or what a reader would take for no difference. A paper's result that does
+not reproduce here is a claim that is missed (must_hold=False), or, if the config says that it does not, a claim that it
+does not. The question and the sources of an experiment are in its config file.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Remarks on a comparison: how groups differ, which results stand out, and what cannot be concluded.
 
-A function on_… yields (kind, sentence, group, count): a sentence that is true of `count` runs of the group, and that
-follows its label. remarks_on joins equal sentences about several groups."""
+A function on_… yields (kind, sentence, group, count): a sentence to print after the group's label, and the number of
+the group's runs of which it is true. remarks_on joins equal sentences about several groups."""
 
 import collections
 import itertools
@@ -249,8 +249,8 @@ def on_digits(groups):
     if len(set().union(*digits.values())) > 1:
         for group, kinds in digits.items():
             for kind in kinds - {"portable"}:
-                yield "digits", (f": the digits are {printable(kind)}, those of other runs are not; by chance alone "
-                                 "losses differ a little"), group, len(group.runs)
+                yield "digits", (f": the last digits are those {printable(kind)}, those of other runs are not; "
+                                 "losses may differ a little without a cause"), group, len(group.runs)
 
 
 def digits_of(run):
@@ -278,5 +278,5 @@ def many_comparisons(pairs):
     """[A remark on the chance of a false verdict], if there are many pairs."""
     if len(pairs) < MANY_COMPARISONS:
         return []
-    text = f"{len(pairs)} differences: if there is none in truth, chance still calls one in 20 clear"
+    text = f"{len(pairs)} differences: where configs do not differ, about one in 20 is called clear by chance"
     return [{"text": text, "kind": "many_comparisons", "groups": []}]

@@ -11,9 +11,9 @@ FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
 
 def newest_weights(path):
-    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: model.safetensors if it is of the
-    last step taken, else checkpoint.safetensors, else best.safetensors. ValueError: a damaged file, or a run without
-    weights."""
+    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: the later one of
+    model.safetensors and checkpoint.safetensors (at equal steps the model), or best.safetensors without both.
+    ValueError: a damaged file, or a run without weights."""
     path = Path(path)
     if not path.is_dir():
         return path, *safetensors_io.read(path)

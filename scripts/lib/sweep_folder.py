@@ -83,8 +83,8 @@ def is_free(folder):
 
 
 class Table:
-    """summary.csv: a row for each run that has ended, in the order of the grid. `problem`: the reason why it could not
-    be written, or ""."""
+    """summary.csv: a row for each run that is done, diverged or failed, in the order of the grid. `problem`: the reason
+    why it could not be written, or ""."""
 
     def __init__(self, path, sweep):
         self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *METRICS]
