@@ -1,5 +1,5 @@
-// The optimisers' update rules, each for one weight: from its gradient g, its new value w and its moments m
-// and v. kernels<Real>().update applies a rule to an array.
+// The optimisers' update rules. A rule changes one weight w and its moments m and v, given the gradient g;
+// kernels<Real>().update applies it to arrays.
 #pragma once
 
 #include <limits>
