@@ -23,7 +23,7 @@ The last two run `normscope probe` again, from perturbed weights; the others onl
 where a measure is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559). Each norm is frozen in turn: it
-divides all rows by its average deviation over 2048 characters of the validation text (of each group of features, for
+divides all rows by its average deviation over about 2048 characters of the validation text (of each group of features, for
 groupnorm) instead of each row by its own. The mean is still subtracted. The table shows how much the validation loss
 rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
 """

@@ -27,7 +27,8 @@ EXAMPLES = """examples:
   scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
-ONE_STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged)"})
+ONE_STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged "
+                                                                  "with finite values)"})
 STEPS = ("--step", {"type": int, "metavar": "N", "action": "append",
                     "help": "step of a panel by depth, may be repeated (default: the first and the last logged)"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step and the values that theory predicts"})

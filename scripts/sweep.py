@@ -14,7 +14,7 @@ folder named after the values that vary. DIR/summary.csv has a row for each run 
 DIR/labels.json the names of values and cases, which are the labels in tables, pictures and the page. A diverged run is
 a result. Sweeps of the same runs at the same time share the work.
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
-the state of every run saved (a second SIGINT or SIGTERM ends at once).
+the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).
 """
 
 import collections

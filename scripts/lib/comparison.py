@@ -43,7 +43,7 @@ def entry_of(group, base, columns=METRICS):
     {key: a dict}, each of them over the runs that Group.metric_values counts:
 
     mean, sd, standard_error  of their values, one a seed; None without a value, and if there is one value no sd
-    n                         the number of these values; fewer than the seeds if some diverged
+    n                         the number of these values; fewer than the seeds if some diverged or lack the metric
     title, text               the title of the column and its cell
     at_most                   of a metric to a target only: whether the mean is an upper bound"""
     counts = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))

@@ -22,7 +22,7 @@ INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
 PAPERS = {"column": 3.25, "page": 5.5}  # inches
-MARKERS, MARKED = tuple("osD^vPph"), 24  # one marker per group, on lines of at most so many blocks
+MARKERS, MARKED = tuple("osD^vPph"), 24  # one marker per style, on lines of at most so many blocks
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
 MOST_LINES, MOST_PANELS = 9, 9  # lines in a panel that has dashes; panels of a figure
@@ -138,7 +138,7 @@ def assigned_keys(groups, keys):
     """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own.
 
     The first key, which is the placement if placements differ, has the colours. Other keys have dashes; if lines would
-    look alike, as few of them as possible have panels, of equally few the earliest. With cases, or with equal
+    look alike, as few of them as possible move to panels; among equally many, those that come first. With cases, or with equal
     placements and at most 7 groups, all keys have colours: one per group, in one panel. Examples, of two placements:
 
       2 norms            colours placement, dashes norm

@@ -175,7 +175,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
 
     def backward(gradient):
         """The gradient kernel at x: alpha^2 G + s^2 R_in G_in. G is the gradient kernel at the sum, R_out times that at
-        y. F's output gets a^2 R_branch G, and `branch.backward` turns that into G_in, at F's input. Post-norm, whose
+        y. F's output gets a^2 R_branch G; the last matrix and `branch.backward` turn that into G_in, at F's input. Post-norm, whose
         only norm is N_out, has G + G_in."""
         at_sum = gradient * R_out
         at_output = at_sum * a**2 * R_branch

@@ -12,8 +12,9 @@ name. A module has
 
 A law is a value that theory expects: a closed formula, or what lib.mean_field predicts. The ranges of the claims come
 from the papers, the laws at initialisation, or what a reader would take for no difference. A paper's result that does
-not reproduce here is a claim that is missed (must_hold=False), or, if the config says that it does not, a claim that it
-does not. The question and the sources of an experiment are in its config file.
+not reproduce here is written in one of two ways: its range is claimed with must_hold=False, and MISSED; or the config
+announces that it does not, and the claim has the opposite range. The question and the sources of an experiment are in
+its config file.
 """
 
 import importlib
@@ -31,8 +32,8 @@ UNIGRAM = 3.08  # nats: the validation loss of a model that only counts letters,
 
 @dataclass
 class Claim:
-    """A measured value and the range [low, high] that is expected. `must_hold`: the value was in the range where the
-    page was written, by more than seeds differ; if false, a miss does not make reproduce.py fail."""
+    """A measured value and the range [low, high] that is expected. `must_hold`: a miss makes reproduce.py
+    fail, since the value was in the range when the page was written."""
     text: str
     value: float
     low: float

@@ -60,11 +60,11 @@ def subject(counts, total):
 
 def on_partners(partners, compared_key):
     """The differences between each group and its partner."""
-    in_grid = {group for group, partner in partners.items() if chosen_keys(partner, group) == [compared_key]}
-    has_settings = len({partners[group] for group in in_grid}) > 1  # of the keys other than the compared one
+    at_same_setting = {group for group, partner in partners.items() if chosen_keys(partner, group) == [compared_key]}
+    has_settings = len({partners[group] for group in at_same_setting}) > 1  # of the keys other than the compared one
     for group, partner in partners.items():
         value = value_text(compared_key, partner.value(compared_key))
-        name = f"{value} in the same setting" if has_settings and group in in_grid else partner.label
+        name = f"{value} in the same setting" if has_settings and group in at_same_setting else partner.label
         for kind, sentence in remarks_on_partner(group, partner, name):
             yield kind, sentence, group, len(group.runs)
 

@@ -8,7 +8,8 @@ PLACEMENTS = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
 def claims(runs):
     for placement, values in PLACEMENTS.items():
         difference = runs.difference({**values, "branch_warmup_steps": 3}, {**values, "branch_warmup_steps": 0})
-        yield Claim(f"{placement}: with minus without, T 3, by seed", difference, -1, 0, must_hold=False)
+        yield Claim(f"{placement}: loss with branch warm-up of T 3 minus loss without, by seed", difference,
+                    -1, 0, must_hold=False)
 
 
 def table(runs):

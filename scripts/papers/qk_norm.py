@@ -8,7 +8,7 @@ LINES = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 def claims(runs):
     for rate, low, high in (("0.003", -0.03, 0.03), ("0.01", -1, -0.02), ("0.03", -1, -0.05), ("0.1", -1, -0.2)):
         difference = runs.difference({**LINES["with"], "lr": rate}, {**LINES["without"], "lr": rate})
-        yield Claim(f"lr {rate}: with minus without, by seed", difference, low, high)
+        yield Claim(f"lr {rate}: loss with qk_norm minus loss without, by seed", difference, low, high)
 
 
 def table(runs):
