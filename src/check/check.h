@@ -1,8 +1,8 @@
 // Checks that the model of a config is wired as the config says.
 //
 // Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
-// identity of the gradients, an equation written out again in plain loops, or a comparison with central
-// differences or with double. A fault in the wiring breaks at least
+// identity of the gradients or of logits, an equation written out again in plain loops, or a comparison with
+// central differences or with double. A fault in the wiring breaks at least
 // one law, as tests/test_check_teeth.py shows by planting faults.
 #pragma once
 
@@ -79,9 +79,9 @@ inline Index checked_step(const RunConfig& config) {
   return config.model.n_layer > 1 ? T + T / 2 : std::max<Index>(1, T / 2);
 }
 
-// A model without dropout. Its matrices have Xavier's scale whatever the config's init, since a law holds for
-// any weights, and with tiny or huge ones a fault could hide behind rounding. Its vectors are moved off their
-// constants.
+// A model without dropout. Its matrices have Xavier's scale (outputs over sqrt(2L), embeddings 0.5) whatever
+// the config's init, since a law holds for any weights, and with tiny or huge ones a fault could hide behind
+// rounding. Its vectors are moved off their constants.
 template <class Real>
 struct TestModel : Model<Real> {
   TestModel(const CheckInput& given, ModelConfig model)
@@ -102,11 +102,11 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
 // 1/sqrt(size) of an error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is
 // 1e-6 |g| plus what rounding of the loss explains at that h:
-//   pass     the first step whose error is below the limit; after a fault, its limit must also be at most a
-//            tenth of the fault's error
-//   fault    two successive steps agree with each other (within a tenth of the error) and not with g. Both
-//            may have crossed a ReLU's kink, so shorter steps are tried
-//   skipped  if there is neither, as finite differences are then too noisy
+//   pass     The error is below the limit; the tensor passes. After a fault the limit must also be at most a
+//            tenth of the fault's error.
+//   fault    Two successive differences agree with each other (within the limit or a tenth of the error) and
+//            not with g. Both may have crossed a ReLU's kink, so shorter steps are still tried.
+//   skipped  No step passes and no fault is noted, as finite differences are too noisy.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,

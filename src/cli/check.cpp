@@ -54,12 +54,10 @@ const Command check_command = {.name = "check",
                                .arguments = "CONFIG",
                                .purpose = "verify the wiring of a config's model, law by law",
                                .details =
-                                   "The laws hold for any weights, the last one for the first weights. The "
-                                   "float engine is compared with\n"
-                                   "double within a rounding limit. If rounding the activations alone "
-                                   "exceeds that limit, the config is\n"
-                                   "reported as chaotic. Exit code 1 if a law fails.",
-                               .options = {set_option, threads_option},
+                                   "The laws hold for any weights, the last one for the first weights. The float engine is compared with\n"
+        "double within a rounding limit. A larger error that rounding of the activations alone explains is\n"
+        "reported as chaotic. Exit code 1 if a law fails.",
+    .options = {set_option, threads_option},
                                .run = run};
 
 }  // namespace normscope

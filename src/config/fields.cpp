@@ -98,8 +98,8 @@ void default_momentum(RunConfig& c) {
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
 }
-// The row that the config names decides, in a list that of the last block. For hybrid and mix it is the
-// pattern's own row, not that of a block.
+// The default comes from the placement that the config names, in a list the last one. For hybrid and mix it
+// comes from the pattern's row, not from the rows of its blocks.
 void default_final_norm(RunConfig& c) {
   c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
 }

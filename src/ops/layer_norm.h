@@ -2,7 +2,7 @@
 //
 //   shapes      x, y (N, C); gain, bias (1, C) or absent
 //   forward     LayerNorm: y = gain x̂ + bias,  x̂ = (x - mean) rstd,  rstd = 1/√(variance + eps)
-//               RMSNorm (rmsnorm, `centred` false): the same with mean = 0, so rstd = 1/rms(x)
+//               RMSNorm (rmsnorm, `centred` false): the same with mean = 0, so rstd = 1/√(mean(x²) + eps)
 //   backward    LayerNorm: dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,
 //               dbias = sum dy
 //               RMSNorm: the same without mean(g): dx = rstd (g - x̂ mean(g x̂))

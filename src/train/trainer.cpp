@@ -202,7 +202,7 @@ bool Trainer::weights_are_finite(const Step& step) const {
 }
 
 // Repeats the step with the weights as they are and every tap on, names the first tensor that is not finite,
-// and logs the step in metrics.csv and, before an update, in the other logs.
+// and logs the step in metrics.csv and, before an update, in layers.csv and heads.csv.
 Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(step.number, &statistics_);

@@ -40,8 +40,8 @@ class Trainer {
   // Loads the folder's checkpoint. Returns false if there is none.
   bool resume();
 
-  // Trains until something ends the run (see Ended), and writes every file of the run folder. The thread
-  // count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
+  // Trains until something ends the run (see Ended), and writes the run folder: weights and sample at its
+  // end, if it is done. The thread count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
   const TrainState& state() const { return state_; }

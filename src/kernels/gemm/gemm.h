@@ -5,12 +5,14 @@
 //   linear()            ops/linear.h: y = x Wᵀ, and the two products of its backward
 //   gemm()              gemm.cpp: checks shapes, chooses the provider
 //   gemm_native()       schedule.cpp: chooses KC
-//     gemm_split_k()      if A is transposed (dW): threads share the blocks of k, not the tiles of C
+//     gemm_split_k()      if A is transposed (dW), partial C's are small, and the blocks of k can be shared
+//                         evenly: each thread computes all of C for its blocks of k
 //   gemm_tiles()        schedule.cpp: for each block of KC steps of k
 //                         pack B into panels of NR columns, or read it in place; with bf16 pack A too
 //                         (once for all threads, or each thread for itself)
 //                         compute_tile(): each tile of C, by whichever thread is free
-//   macro_kernel()      microkernel.h: for each band of MR rows, for each panel of B
+//   macro_kernel()      microkernel.h: for each band of MR rows (AVX2 copies bands of a transposed A), for
+//                         each panel of B
 //   micro_kernel()      microkernel.h: MR x NR sums in registers over KC steps of k
 //
 // Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is

@@ -207,8 +207,9 @@ constexpr Index bands_per_copy = 8;
 constexpr Index band_copy_size = KC * MR + lanes;
 
 // Copies up to bands_per_copy bands from `first` on; copies + i * band_copy_size becomes (k, rows) of the
-// i-th. Whole vectors are copied. What they write past a row's end is overwritten by the next row. What they
-// read past it lies inside A, except in A's last row, which is copied number by number.
+// i-th. Whole vectors are copied. Stores run past the end of a copied row; the next row overwrites these
+// numbers. Loads run past the end of a band's row but stay inside A, except in A's last row, which is
+// therefore copied number by number.
 inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
   const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
   for (Index p = 0; p < k; ++p) {

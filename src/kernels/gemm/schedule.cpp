@@ -58,7 +58,7 @@ void for_each_piece(Index numbers, Index pieces, Body&& body) {
   for (Index i = 0; i < pieces; ++i) body(i);
 }
 
-// The operand A for the micro-kernel, which reads floats in place.
+// The operand A for the macro-kernel, which reads floats in place or copies bands of them.
 OperandA<float> prepare_a(const GemmKernel<float>&, const Matrix<float>& a) { return read_in_place(a); }
 
 // A for the micro-kernel: pairs of bf16 are packed in scratch. A piece is 64 rows of A's memory: 64 rows of
@@ -249,7 +249,7 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
   GemmKernel<Element> kernel = any;
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());
-  // choose_kc() may have kept the kernel's own KC. Then the blocks are other ones than it tested.
+  // choose_kc() tested an even number of equal blocks. If it kept the kernel's own KC, the number is another.
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
   if (shared_evenly && can_split_k(g, k_blocks)) {
     gemm_split_k(kernel, g);
