@@ -50,14 +50,15 @@ Exit run(const CommandLine& line) {
 
 }  // namespace
 
-const Command check_command = {.name = "check",
-                               .arguments = "CONFIG",
-                               .purpose = "verify the wiring of a config's model, law by law",
-                               .details =
-                                   "The laws hold for any weights, the last one for the first weights. The float engine is compared with\n"
-        "double within a rounding limit. A larger error that rounding of the activations alone explains is\n"
-        "reported as chaotic. Exit code 1 if a law fails.",
+const Command check_command = {
+    .name = "check",
+    .arguments = "CONFIG",
+    .purpose = "verify the wiring of a config's model, law by law",
+    .details =
+        "The laws hold for any weights, the last one for the first weights. The float engine is compared\n"
+        "with double within a rounding limit. A larger error that rounding of the activations alone\n"
+        "explains is reported as chaotic. Exit code 1 if a law fails.",
     .options = {set_option, threads_option},
-                               .run = run};
+    .run = run};
 
 }  // namespace normscope
