@@ -44,7 +44,7 @@ def commands():
         if "/sanitized_core.dir/" in "/" + words[made + 1]:
             continue  # a second copy of the library, which no program is linked with
         for name, place in (("mutant", "/normscope.dir/src/cli/"), ("mutant_tests", "/test_cases.dir/")):
-            if place in "/" + words[made + 1]:
+            if place in "/" + words[made + 1] and words[made + 1].endswith(".o"):  # the others: precompiled headers
                 objects[name].append(os.path.join(entry["directory"], words[made + 1]))
         del words[made:made + 4]  # -o OBJECT -c SOURCE
         if "-include" in words:  # a precompiled header, made with other options than those of a mutant
