@@ -28,7 +28,7 @@ fi
 
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+  dpkg-query --show --showformat='${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
     missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -117,6 +117,17 @@ class Scripts(CliTest):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^\[build\] .*/somewhere/else.*rm -r build\n$")
 
+    def test_a_package_of_two_architectures_is_installed(self):
+        """dpkg-query then writes its format twice."""
+        install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
+        os.makedirs(self.path("bin"))
+        self.tool("dpkg-query", "format=$(printf %s \"${2#--showformat=}\" | sed 's/${db:Status-Status}/installed/')\n"
+                                'printf "$format$format"\n')
+        self.tool("apt-get", "exit 1\n")
+        result = self.run_script(install,
+                                 env={**os.environ, "PATH": self.path("bin") + os.pathsep + os.environ["PATH"]})
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+
     def test_installing_waits_for_another_apt(self):
         install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
         os.makedirs(self.path("bin"))
