@@ -2,8 +2,8 @@
 //
 // Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
 // identity of the gradients or of logits, an equation written out again in plain loops, or a comparison with
-// central differences or with double. A fault in the wiring breaks at least
-// one law, as tests/test_check_teeth.py shows by planting faults.
+// central differences or with double. A fault in the wiring breaks at least one law, as
+// tests/test_check_teeth.py shows by planting faults.
 #pragma once
 
 #include <algorithm>
@@ -93,8 +93,8 @@ struct TestModel : Model<Real> {
   }
 };
 
-// Two sequences of the training text, cut to max_context characters. With five
-// characters or fewer there are more sequences, since batch norm over few tokens would be degenerate.
+// Two sequences of the training text, cut to max_context characters. With five characters or fewer there are
+// more sequences, since batch norm over few tokens would be degenerate.
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
