@@ -6,8 +6,8 @@ Below the table, losses are subtracted seed by seed, over the seeds that are don
 with the one that has the base's value of the first varied key and the same other keys, as post, L 12 with pre, L 12. If
 there is none, it is compared with the first earlier config that differs from it in one key, else with the base. A
 config that serves as partner by the first rule (pre, L 12) has no partner itself. A repeat of a config is compared with
-its earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other keys.
-Remarks say how the configs differ, which results stand out, and what cannot be concluded.
+its earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other
+keys. Remarks say how the configs differ, which results stand out, and what cannot be concluded.
 
 Losses are in nats per character; grad first/last: gradient norm of block 1's parameters divided by that of block L's;
 growth: rms of the stream after block L over that before block 1."""

@@ -23,9 +23,9 @@ The last two run `normscope probe` again, from perturbed weights; the others onl
 where a measure is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559). Each norm is frozen in turn: it
-divides all rows by its average deviation over about 2048 characters of the validation text (of each group of features, for
-groupnorm) instead of each row by its own. The mean is still subtracted. The table shows how much the validation loss
-rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
+divides every row by one number (groupnorm: one for each group), the mean of its rows' deviations over about 2048
+characters of the validation text. A mean that it subtracts is still that of the row. The table shows how much the
+validation loss rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
 """
 
 import json

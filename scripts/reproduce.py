@@ -4,10 +4,11 @@
 Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold.
 Tables and pictures are written to OUT/README.md, with --write-page to the page itself.
 
-Started again, it uses what is in OUT. A run that is done is used whatever its age. If a key that makes another
-run has changed since, reproduce.py ends with an error; more train.steps are trained. A probe is used if its config and number of seeds are the same and it is newer than the program; a
-measure if it is newer than the run, the program and the file that defines it. --quick has the same rules and an OUT of
-its own. Delete the folder OUT/NAME to repeat an experiment.
+Started again, it uses what is in OUT. A run that is done is used whatever its age. A change of its config that
+makes another run is an error; only more train.steps are allowed, and trained. A probe is used if its config and number
+of seeds are the same and it is newer than the program; a measure if it is newer than the run, the program and the file
+that defines it. --quick has the same rules and, by default, an OUT of its own. Delete the folder OUT/NAME to repeat an
+experiment.
 """
 
 import math

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Repeats published results on this machine: runs the experiments of configs/papers and compares their numbers with
 # the values expected from papers and laws: scripts/reproduce.sh [NAME...] [--quick] [--write-page] [--out DIR]
-# Without NAME it runs all. Given again, it keeps trained runs, and the probes and measures that are newer than the
-# program; delete runs/papers/NAME to repeat an experiment. All options: scripts/reproduce.py --help
+# Without NAME it runs all. Given again, it uses what is there; delete runs/papers/NAME to repeat an experiment. All
+# options, and what is used again: scripts/reproduce.py --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [[ ${1:-} = -h || ${1:-} = --help ]]; then

@@ -137,9 +137,9 @@ def lead_styles(groups, color_keys):
 def assigned_keys(groups, keys):
     """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own.
 
-    The first key, which is the placement if placements differ, has the colours. Other keys have dashes; if lines would
-    look alike, as few of them as possible move to panels; among equally many, those that come first. With cases, or with equal
-    placements and at most 7 groups, all keys have colours: one per group, in one panel. Examples, of two placements:
+    With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel. Else the first
+    key, which is the placement if labels have it, has the colours, and the others have dashes. If lines would look
+    alike, as few of the others as possible, the earliest first, have panels instead. Examples, of two placements:
 
       2 norms            colours placement, dashes norm
       2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""

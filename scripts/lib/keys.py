@@ -9,7 +9,8 @@ lists such keys. To change it:
 1. In fields.cpp, change the function and its words. The function may read only keys whose rows stand above its key's
    row; move a row if need be.
 2. Write `normscope config --schema` to configs/schema.json.
-3. Correct its words in configs/course/README.md, tests/test_cli_tools.py, test_config.cpp and test_config_values.cpp."""
+3. Correct its words in configs/course/README.md, tests/test_cli_tools.py, test_config.cpp and
+   test_config_values.cpp."""
 
 import functools
 import json

@@ -44,10 +44,10 @@ def branch_signal(kernel, mean=0.0):
 def normed(model, present, x):
     """(N(x), R) of a Signal x: gradient kernel at x = R * gradient kernel at N(x). (x, 1.0) without a norm.
 
-    A norm with statistics over features, m the mean (0 for rmsnorm) and r_t = 1/sqrt(K_tt - m_t^2 + eps): N(x) has the
-    kernel (K_ts - m_t m_s) r_t r_s, and R_ts = r_t r_s. The gradient's part along x and 1 is O(1/C) and neglected.
-    A pointwise norm f: N(x) has the kernel E f(x_t) f(x_s), and R_ts = E f'(x_t) f'(x_s), for nearly Gaussian features.
-    NoPrediction if they are not nearly Gaussian."""
+    A norm with statistics over features, m the mean (0 for rmsnorm) and r_t = 1/sqrt(K_tt - m_t^2 + eps), or with eps
+    outside the root: N(x) has the kernel (K_ts - m_t m_s) r_t r_s, and R_ts = r_t r_s. The gradient's part along x and
+    1 is O(1/C) and neglected. A pointwise norm f: N(x) has the kernel E f(x_t) f(x_s), and R_ts = E f'(x_t) f'(x_s),
+    for nearly Gaussian features. NoPrediction if they are not nearly Gaussian."""
     norm, eps = model["norm"], model["norm_eps"]
     if not present or norm == "none":
         return x, 1.0
@@ -174,9 +174,9 @@ def sublayer(model, row, layer, is_ffn, x, collected):
                               (layer, "stream" if is_ffn else "stream_mid"): mean_square(y.kernel)})
 
     def backward(gradient):
-        """The gradient kernel at x: alpha^2 G + s^2 R_in G_in. G is the gradient kernel at the sum, R_out times that at
-        y. F's output gets a^2 R_branch G; the last matrix and `branch.backward` turn that into G_in, at F's input. Post-norm, whose
-        only norm is N_out, has G + G_in."""
+        """The gradient kernel at x, from that at y, G_y. At the sum it is G = R_out G_y; at F's output a^2 R_branch G;
+        at F's input G_in, by the last matrix and branch.backward; at x alpha^2 G + s^2 R_in G_in. Post-norm, whose
+        only norm is N_out, has G + G_in at x."""
         at_sum = gradient * R_out
         at_output = at_sum * a**2 * R_branch
         at_input = branch.backward(at_output * (gain_out * C / width))  # C Var, as gain_out is width Var

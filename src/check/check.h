@@ -102,8 +102,8 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
 // 1/sqrt(size) of an error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is
 // 1e-6 |g| plus what rounding of the loss explains at that h:
-//   pass     The error is below the limit; the tensor passes. After a fault the limit must also be at most a
-//            tenth of the fault's error.
+//   pass     The error is below the limit; the tensor passes. If a longer step has noted a fault, the limit
+//            must also be at most a tenth of the fault's error, or rounding could hide the fault.
 //   fault    Two successive differences agree with each other (within the limit or a tenth of the error) and
 //            not with g. Both may have crossed a ReLU's kink, so shorter steps are still tried.
 //   skipped  No step passes and no fault is noted, as finite differences are too noisy.

@@ -66,8 +66,8 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
     record_.seconds = record_.seconds.value_or(0) + clock.seconds();
     write_summary();
   }
-  // The last checkpoint is written last, so a run that has it is complete; after an earlier kill the
-  // checkpoint before it leads to the same results.
+  // The checkpoint of the last step is written after all results. A run killed before that resumes from an
+  // earlier checkpoint and writes the same results.
   if (ended == Ended::done) save();
   return record_;
 }

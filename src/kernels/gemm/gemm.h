@@ -11,8 +11,8 @@
 //                         pack B into panels of NR columns, or read it in place; with bf16 pack A too
 //                         (once for all threads, or each thread for itself)
 //                         compute_tile(): each tile of C, by whichever thread is free
-//   macro_kernel()      microkernel.h: for each band of MR rows (AVX2 copies bands of a transposed A), for
-//                         each panel of B
+//   macro_kernel()      microkernel.h: for each band of MR rows (with MR 6, bands of a transposed A are
+//                         copied), for each panel of B
 //   micro_kernel()      microkernel.h: MR x NR sums in registers over KC steps of k
 //
 // Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is

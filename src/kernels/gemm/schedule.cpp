@@ -249,7 +249,8 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
   GemmKernel<Element> kernel = any;
   kernel.kc = choose_kc(any, g);
   const Index k_blocks = block_count(g.a.cols, kernel.k_block());
-  // choose_kc() tested an even number of equal blocks. If it kept the kernel's own KC, the number is another.
+  // Ask can_split_k() again: choose_kc() asked it for its own number of blocks, and if it kept the kernel's
+  // KC there are other blocks.
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
   if (shared_evenly && can_split_k(g, k_blocks)) {
     gemm_split_k(kernel, g);

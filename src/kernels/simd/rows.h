@@ -71,8 +71,8 @@ inline float eps_correction(const LayerNorm<float>& norm, float rstd) {
 }
 
 // dx = rstd (g - x̂ proj - mean(g)), proj = eps_correction mean(g x̂), g = gain*dy; without centring mean(g) is
-// absent, and a detached norm has dx = rstd g. Rounding leaves a small mean in x̂; therefore mean_rest
-// is the mean of g - x̂ proj, and the dx of a group sum to 0.
+// absent, and a detached norm has dx = rstd g. With centring, mean_rest is the mean of g - x̂ proj
+// instead of mean(g): the mean of x̂ is 0 only up to rounding, and so the dx of a group sum to 0.
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
                                 Index begin, Index end) {
   const Index width = norm.cols / norm.groups;
