@@ -309,8 +309,9 @@ class Stopped(SweepTest):
         begin = time.monotonic()
         self.sweep("--jobs", "2", out="whole", **parts)
         seconds = time.monotonic() - begin
-        kills = finished = 0
-        while kills < KILLS or not finished:
+        kills, sweeps, is_finished = 0, 0, False
+        # Ends with a sweep that finishes, as the runs of a killed one would still write into the folder.
+        while kills < KILLS or not is_finished:
             process = self.begin("--jobs", "2")
             try:
                 process.wait(timeout=draw.uniform(0, seconds) if kills < KILLS else 60)
@@ -318,8 +319,9 @@ class Stopped(SweepTest):
                 process.kill()
                 kills += 1
             self.assertEqual(process.communicate()[1], "")
-            if process.returncode == 0:
-                finished += 1
+            is_finished = process.returncode == 0
+            if is_finished:
+                sweeps += 1
                 self.assertEqual(self.table(), self.table("whole"))
                 self.assertEqual(*({name for name in os.listdir(self.path(folder))
                                     if not name.startswith(".normscope-")}  # a temporary file that a kill has left
@@ -327,7 +329,7 @@ class Stopped(SweepTest):
                 for name in self.folders():
                     self.assert_same_results(Run(self.path("out", name)), Run(self.path("whole", name)))
                 shutil.rmtree(self.path("out"))
-        print(f"kills survived: {kills}, in {finished} sweeps", file=sys.stderr)
+        print(f"kills survived: {kills}, in {sweeps} sweeps", file=sys.stderr)
 
     def test_the_runs_of_a_killed_sweep_save_their_state(self):
         process = self.begin_and_wait_for_rows(grid=SLOW, seeds=[1])
