@@ -12,6 +12,7 @@ keys. Remarks say how the configs differ, which results stand out, and what cann
 Losses are in nats per character; grad first/last: gradient norm of block 1's parameters divided by that of block L's;
 growth: rms of the stream after block L over that before block 1."""
 
+import collections
 import csv
 import json
 import math
@@ -71,13 +72,15 @@ def marked(pair):
     return pair["difference"] + "*" * (pair["verdict"] == "a clear difference")
 
 
-def print_pairs(pairs, compared_key):
+def print_pairs(result):
     """Prints the differences seed by seed: pairs that differ in the compared key alone as a table, if there are several
     settings of the other keys, and the rest as lists."""
-    in_settings = [pair for pair in pairs if pair["setting"] is not None]
-    if len({pair["partner"] for pair in in_settings}) > 1:
-        print_settings(in_settings, compared_key)
-        pairs = [pair for pair in pairs if pair not in in_settings]
+    pairs, parts = result["paired"], {entry["label"]: entry["group"].parts for entry in result["runs"]}
+    for value in dict.fromkeys(pair["values"][1] for pair in pairs):
+        in_settings = [pair for pair in pairs if pair["setting"] is not None and pair["values"][1] == value]
+        if len({pair["partner"] for pair in in_settings}) > 1:
+            print_settings(in_settings, result["key"], parts)
+            pairs = [pair for pair in pairs if pair not in in_settings]
     for partner in dict.fromkeys(pair["partner"] for pair in pairs):
         print(f"final val minus that of {partner}, seed by seed, mean ± standard error:")
         rows = [("  " + pair["group"], pair["difference"], pair["text"])
@@ -85,34 +88,50 @@ def print_pairs(pairs, compared_key):
         print(*text_table([list(column) for column in zip(*rows)]), "", sep="\n")
 
 
-def print_settings(pairs, compared_key):
-    """Prints pairs that differ in the compared key alone: a row for each setting of the other keys, which is that of
-    one partner, and a column for each value of the compared key.
+def print_settings(pairs, compared_key, parts):
+    """Prints pairs that differ in the compared key alone, and whose partners have one value of it: a row for each
+    setting of the other keys, which is that of one partner, and a column for each value of the compared key, or several
+    if keys that have an effect under this value alone vary. `parts`: {label: Group.parts}.
 
-        setting  pre            post minus pre
-        L 6      2.41 ± 0.01    +0.02 ± 0.01
-        L 12     2.38 ± 0.01    +0.71 ± 0.02*
+        setting  pre            post minus pre  mix · mix_post_fraction 0.5 minus pre
+        L 6      2.41 ± 0.01    +0.02 ± 0.01    +0.01 ± 0.01
+        L 12     2.38 ± 0.01    +0.71 ± 0.02*   +0.11 ± 0.02*
     """
     pair_by_partner = {pair["partner"]: pair for pair in pairs}  # a pair of each row
     partner_value = pairs[0]["values"][1]
     columns = [["setting", *(pair["setting"] for pair in pair_by_partner.values())],
                [partner_value, *(pair["partner_loss"] for pair in pair_by_partner.values())]]
-    cells = {(pair["values"][0], pair["partner"]): marked(pair) for pair in pairs}
-    for value in dict.fromkeys(value for value, _ in cells):
-        columns.append([f"{value} minus {partner_value}",
-                        *(cells.get((value, partner), "-") for partner in pair_by_partner)])
+    titles = column_titles(pairs, parts)
+    cells = {(titles[pair["group"]], pair["partner"]): marked(pair) for pair in pairs}
+    for title in dict.fromkeys(titles.values()):
+        columns.append([f"{title} minus {partner_value}",
+                        *(cells.get((title, partner), "-") for partner in pair_by_partner)])
     print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t at "
           "5%):\n")
     print_table(columns, "  ")
 
 
+def column_titles(pairs, parts):
+    """{label of a pair's group: the title of its column}: its value of the compared key, followed by the parts of its
+    label that tell apart groups of this value in one row."""
+    rows = collections.defaultdict(list)  # {(value, partner): the parts of the groups there}
+    for pair in pairs:
+        rows[pair["values"][0], pair["partner"]].append(parts[pair["group"]])
+    telling = {(value, key) for (value, _), members in rows.items() for key in set().union(*members)
+               if len({member.get(key) for member in members}) > 1}
+    return {pair["group"]: " · ".join([pair["values"][0], *(text for key, text in parts[pair["group"]].items()
+                                                           if (pair["values"][0], key) in telling)])
+            for pair in pairs}
+
+
 def print_rates(pairs):
     """Prints the best learning rate of each config and the next best."""
     if pairs:
-        rows = []
+        rows, settings = [], collections.Counter(pair["setting"] for pair in pairs)
         for pair in pairs:
             next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
-            rows.append((pair["setting"] or "-", best, pair["partner_loss"], next_best, marked(pair)))
+            config = pair["setting"] if settings[pair["setting"]] == 1 else pair["partner"]
+            rows.append((config or "-", best, pair["partner_loss"], next_best, marked(pair)))
         print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
         print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
@@ -169,7 +188,7 @@ def main(arguments=None):
         print_csv(result["runs"])
     else:
         print_runs(result["runs"])
-        print_pairs(result["paired"], result["key"])
+        print_pairs(result)
         print_rates(result["rates"])
         print("".join(f"- {remark['text']}\n" for remark in result["remarks"]), end="")
     if unreadable:

@@ -10,12 +10,13 @@ import json
 import math
 import random
 import re
+import subprocess
 import unittest
 import unittest.mock
 
 import numpy as np
 
-from cli import LONG, CliTest, merged, write_run
+from cli import BINARY, LONG, CliTest, merged, write_run
 from test_compare import SUMMARY
 
 import compare  # in scripts, which cli.py puts on the path
@@ -222,7 +223,7 @@ class Pairs(CliTest):
         """A grid's table names every setting and subtracts no value from itself; the CSV has a row a group."""
         shown = io.StringIO()
         with unittest.mock.patch("sys.stdout", shown):
-            compare.print_pairs(result["paired"], result["key"])
+            compare.print_pairs(result)
             compare.print_csv(result["runs"])
         table, _, rows = shown.getvalue().partition("run,seeds,")
         for titles in re.findall(r"(?m)^  setting  .*$", table):
@@ -233,6 +234,87 @@ class Pairs(CliTest):
         if len(settings) > 1:
             self.assertEqual((len(set(settings)), "" in settings), (len(settings), False))
         self.assertEqual(len(list(csv.reader(io.StringIO(rows)))), 1 + len(model.groups))
+
+
+class MadeRun(runs.Run):
+    """A run without files."""
+
+    def __init__(self, folder, config, summary):
+        self.made = config
+        super().__init__(folder)
+        self.summary = summary
+
+    def _json(self, name):
+        return self.made
+
+
+class KeysOfOneValue(CliTest):
+    """Folders with keys that have an effect under one value of the compared key only, as mix_post_fraction has under
+    mix: each difference is printed once, where its column, row or line names all that tells it apart."""
+
+    VALUES = {  # {key: values}; {(another key, its value): the same of keys that only this value has}
+        "model.norm_placement": ("pre", "mix", "post"), "model.norm": ("layernorm", "groupnorm", "dyt"),
+        "train.optimizer": ("adamw", "sgd"), "model.n_layer": (2, 4), "train.lr": (0.001, 0.01),
+        "train.schedule": ("constant", "wsd")}
+    OF_ONE_VALUE = {"mix": ("model.mix_post_fraction", (0.25, 0.5, 0.75)), "groupnorm": ("model.norm_groups", (2, 4)),
+                    "dyt": ("model.norm_alpha", (0.5, 1.0)), "sgd": ("train.momentum", (0.0, 0.9)),
+                    "wsd": ("train.cooldown", (0.1, 0.3))}
+
+    def random_settings(self, draw):
+        """A list of {key: value}, in which two or three of the keys vary."""
+        varied = draw.sample(list(self.VALUES), draw.choice((2, 2, 3)))
+        settings = []
+        for values in itertools.product(*(self.VALUES[key] for key in varied)):
+            setting = dict(zip(varied, values))
+            own = [self.OF_ONE_VALUE[value] for value in values if value in self.OF_ONE_VALUE]
+            for choice in itertools.product(*(values for _, values in own)):
+                settings.append(setting | dict(zip((key for key, _ in own), choice)))
+        return draw.sample(settings, min(len(settings), draw.randint(4, 9)))
+
+    def test_each_pair_is_printed_once(self):
+        folders = [self.random_settings(random.Random(number)) for number in range(5 * FOLDERS)]
+        lines = [json.dumps([f"{key}={json.dumps(value)}" for key, value in setting.items()])
+                 for setting in itertools.chain(*folders)]
+        batch = subprocess.run([BINARY, "config", "--batch", self.config()], cwd=self.folder, input="\n".join(lines),
+                               capture_output=True, encoding="utf-8", check=True)
+        configs, cells = map(json.loads, batch.stdout.splitlines()), 0
+        for number, folder in enumerate(folders):
+            draw, made = random.Random(number), []
+            for setting in folder:
+                config = next(configs)["config"]
+                for seed in (1, 2, 3):
+                    loss = {"final_val_loss": draw.uniform(1, 3)}
+                    made.append(MadeRun(f"{number}/{len(made):03}", merged(config, {"train": {"seed": seed}}),
+                                        {**SUMMARY, **loss}))
+            with self.subTest(number):
+                cells += self.assert_printed_once(comparison.comparison(made))
+        self.assertGreater(cells, 8 * FOLDERS)
+
+    def assert_printed_once(self, result):
+        """Returns the number of differences in tables."""
+        tables, lists, pairs = [], io.StringIO(), result["paired"]
+        with (unittest.mock.patch.object(compare, "print_table", lambda columns, _: tables.append(columns)),
+              unittest.mock.patch("sys.stdout", lists)):
+            compare.print_pairs(result)
+        groups = {entry["label"]: entry["group"] for entry in result["runs"]}
+        named = []  # (partner, group, difference) of each printed one
+        for settings, (partner_value, *_), *columns in tables:
+            self.assertEqual((len({*settings}), len({title for title, *_ in columns})), (len(settings), len(columns)))
+            for title, *cells in columns:
+                value, _, subtracted = title.rpartition(" minus ")
+                self.assertEqual(subtracted, partner_value)
+                for setting, cell in zip(settings[1:], cells):
+                    named += [(pair["partner"], pair["group"], cell.rstrip("*")) for pair in pairs
+                              if cell != "-" and pair["setting"] == setting and pair["values"][1] == partner_value
+                              and {*value.split(" · ")} <= {*groups[pair["group"]].parts.values()}]
+        in_tables, partner = len(named), ""
+        for line in lists.getvalue().splitlines():
+            if line.startswith("final val minus that of "):
+                partner = line.removeprefix("final val minus that of ").partition(", seed by seed")[0]
+            elif line.startswith("  "):
+                named.append((partner, *re.split("  +", line.strip())[:2]))
+        self.assertCountEqual(named, [(pair["partner"], pair["group"], pair["difference"]) for pair in pairs])
+        return in_tables
 
 
 if __name__ == "__main__":

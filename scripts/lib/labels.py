@@ -46,10 +46,15 @@ def set_labels(groups):
 
 
 def keys_that_vary(groups):
-    """The keys and grid entries whose value was chosen and changes between two neighbouring groups, in the order of
-    labels: keys with word values, grid entries, other keys, and last the keys that the entries' names stand for.
-    Placement and norm if groups do not differ."""
+    """The keys and grid entries whose value was chosen and changes between two neighbouring groups, or between groups
+    that have others between them in which the key has no effect. In the order of labels: keys with word values, grid
+    entries, other keys, and last the keys that the entries' names stand for. Placement and norm if groups do not
+    differ."""
     chosen = {key for group, other in zip(groups, groups[1:]) for key in chosen_keys(group, other)} or {PLACEMENT, NORM}
+    for key in fields():
+        having = [group for group in groups if key in group.keys]
+        if len(having) < len(groups):
+            chosen |= {key for group, other in zip(having, having[1:]) if key in chosen_keys(group, other)}
     entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
     words, others, last = [], [], []
