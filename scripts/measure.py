@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.runs import ask, main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, printable, text_table
-from lib.embedding_and_head import split_text
 from lib.forward import Transformer, cross_entropy, normed, statistics
 from lib.keys import NORMS, completed
+from lib.run_text import require_text, split_text
 
 # Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
 DRAWS, NOISE = 8, 2.0 ** -12
@@ -70,13 +70,15 @@ class Model:
             raise ScriptError(message, 1) from None
         self.weights = {name: array for name, array in tensors.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
-        self.path, self.vocabulary = printable(path), metadata.get("vocab")
+        self.path, self.vocabulary, self.text_hash = printable(path), metadata.get("vocab"), metadata.get("corpus", "")
         self.tensors = tensors if "act.0.stream" in tensors else self.dump(self.weights)
         layers = range(self.config["model"]["n_layer"] + 1)
         self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in layers]
 
     def dump(self, weights):
-        """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step."""
+        """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step. ScriptError:
+        the text has changed since the model was trained."""
+        require_text(self.config["data"], self.text_hash, self.path)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
@@ -207,6 +209,7 @@ def validation_windows(model):
     """(tokens, targets), each (windows, T): whole windows of the validation text, evenly spaced, as the program
     evaluates. ScriptError: no such text, or one with other characters."""
     T = model.config["model"]["context"]
+    require_text(model.config["data"], model.text_hash, model.path)
     text = split_text(model.config["data"])[1]
     numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary or "[]"))}
     unknown = sorted(set(text) - set(numbers))

@@ -33,7 +33,8 @@ from lib.command import Parser, ScriptError, printable, text_table
 from lib.embedding_and_head import text_of_config
 from lib.keys import completed
 from lib.mean_field import TOLERANCE, allowed, predict, resolved, logged_sites, tokens_of
-from lib.runs import find_runs, main, np
+from lib.run_text import require_text
+from lib.runs import Run, find_runs, main, np
 from lib.sites import SITES
 
 from lib import safetensors_io  # after runs, which finds a python3 that has numpy
@@ -51,13 +52,15 @@ Measured = namedtuple("Measured", "squares tokens faults")
 
 def measured_runs(path, config):
     """The Measured of the first step of a run, or of the seeds of a probe. ScriptError: runs that differ in more than
-    the seed, or a step with dropout."""
+    the seed, a step with dropout, or another text."""
     runs, sites = find_runs([path], "layers.csv"), logged_sites(config["model"]["n_layer"])
     model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
     if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
         raise ScriptError(f"{printable(path)}: its runs differ in more than the seed; name one of them")
     if model.get("dropout") and not runs[0].probe:
         raise ScriptError(f"{printable(path)}: its steps have dropout, and a prediction has none; probe its config")
+    for run in runs:
+        require_text(config["data"], run.text_hash, run)
     faults = [f"model.{key} is {model[key]}; the config has {config['model'][key]}"
               for key in ("n_layer", "d_model", "d_ff", "context") if model[key] != config["model"][key]]
     squares = np.full((len(runs), len(sites), 2), np.nan)
@@ -180,7 +183,9 @@ def run():
     options = parser.parse_args()
     if not options.tolerance >= 0:
         parser.error(f"--tolerance: got {options.tolerance}; expected a number from 0")
-    config = resolved(options.config, options.set)
+    config, folder = resolved(options.config, options.set), Path(options.config).parent
+    if (folder / "summary.json").exists() and not any(setting.startswith("data.") for setting in options.set):
+        require_text(config["data"], Run(folder).text_hash, folder)
     if options.against:
         return print_against(options.against, config, options.tolerance)
     prediction = predict(config)

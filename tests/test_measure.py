@@ -252,10 +252,34 @@ class Measure(CliTest):
                       self.script("measure.py", self.trained("dyt").path, "--freeze", code=2).stderr)
         self.assertIn("leave --only out",
                       self.script("measure.py", run.path, "--freeze", "--only", "lens", code=2).stderr)
+        write_safetensors(self.path("unknown.safetensors"), tensors,
+                          {key: value for key, value in metadata.items() if key != "corpus"})
         for text, says in (("e" * 80, "it has 8 characters"),
                            ("e" * 900 + "\N{SNOWMAN}", "does not know '\N{SNOWMAN}'")):
             self.write("text.txt", text)
-            self.assertIn(says, self.script("measure.py", "pass.safetensors", "--freeze", code=1).stderr)
+            self.assertIn(says, self.script("measure.py", "unknown.safetensors", "--freeze", code=1).stderr)
+
+    def test_a_text_that_has_changed_is_refused(self):
+        """By every script that reads a run's text, with as many characters as before and with others."""
+        run = self.train("run", {"model": {"d_model": 64}, "train": {"steps": 2}})
+        known, readers = run.summary["corpus_hash"], (
+            ("measure.py", run.path, "--only", "lens"), ("measure.py", run.path, "--freeze"),
+            ("predict.py", run.file("config.json")), ("predict.py", "tiny.json", "--against", run.path),
+            ("plot.py", "layers", run.path, "--theory", "-o", "theory.svg"))
+        for name, *arguments in readers:
+            self.script(name, *arguments)
+        parts = {"path": ["text.txt", "more.txt"], "val_path": "held.txt"}
+        for name in ("more.txt", "held.txt"):
+            self.write(name, "\ufeff" + TEXT[:900])
+        parted = self.train("parted", {"data": parts, "train": {"steps": 2}})
+        self.script("measure.py", parted.path, "--freeze")
+        self.config({"model": {"d_model": 64}, "train": {"steps": 2}})
+        for text in (TEXT.replace("e", "\N{LATIN SMALL LETTER E WITH ACUTE}"), TEXT + "ab\N{SNOWMAN}"):
+            self.write("text.txt", text)
+            for name, *arguments in readers:
+                message = self.script(name, *arguments, code=1).stderr
+                self.assertRegex(message, rf"\A\[\w+\] \S+: its text is another one than \S*text\.txt \(hash {known} -> "
+                                 r"\w{16}\); restore it\n\Z")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ a one-hot vector over the vocabulary; p_t the softmax of the logits; d_t = p_t -
 
 import functools
 import json
-import math
 from collections import namedtuple
-from pathlib import Path
 
 from lib.gaussian import correlations, exponent_of, shifted_softmax
 from lib.runs import np
+from lib.run_text import split_text
 
 # ---- the text ---------------------------------------------------------------------------------------------------
 
@@ -36,18 +35,6 @@ def text_of(characters, size, context):
     same, then, before, twice, every = np.array(rows).T
     sides = (same, same), (before, then), (twice, twice), (every, every)  # of lags below 0 and from 0
     return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
-
-
-def split_text(data):
-    """(training text, validation text) of a resolved config's section `data`."""
-    def read(paths):
-        return "".join(Path(path).read_bytes().decode("utf-8-sig", "replace") for path in paths)
-
-    text = read(data["path"] if isinstance(data["path"], list) else [data["path"]])
-    if data.get("val_path"):
-        return text, read([data["val_path"]])
-    train = math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 1e-9)
-    return text[:train], text[train:]
 
 
 @functools.lru_cache(maxsize=8)

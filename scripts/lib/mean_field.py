@@ -25,7 +25,8 @@ from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
 from lib.gaussian import (FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of,
                           mean_square, response)
 from lib.keys import PLACEMENTS, completed, placements
-from lib.runs import ask, np
+from lib.run_text import require_text
+from lib.runs import Run, ask, np
 from lib.sites import SITES
 
 # ---- norms ------------------------------------------------------------------------------------------------------
@@ -365,8 +366,9 @@ def predicted(folder, narrow=False):
     """The prediction for a run folder's config before any training, a dict. Arrays over the layers 0 .. L: "rms" and
     "grad" (rms of the gradient) of the stream, "share", cos(x_0, x_l), and "tokens", the cosine of two tokens; over 1
     .. L: "entropy". "amplification"; "limits": {"rms", "grad"} as `allowed` has them for one seed. `narrow`: as for
-    `predict`."""
+    `predict`. ScriptError: the run's text has changed."""
     config = resolved(os.path.join(".", folder, "config.json"))
+    require_text(config["data"], Run(folder).text_hash, folder)
     prediction = predict(config, narrow=narrow)
     layers = prediction.layers
     rms, grad = np.array([values for (_, site), values in prediction.sites.items() if site == "stream"]).T
