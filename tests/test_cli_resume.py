@@ -287,6 +287,39 @@ class Changes(ResumeTest):
                          min(float(row["val_loss"]) for row in rows[3:] if row["val_loss"]))
 
 
+class Past(ResumeTest):
+    """A run whose train.steps a resume has changed."""
+
+    def prolonged(self, out, changes, *steps):
+        run = self.train(out, changes)
+        for count in steps:
+            self.normscope("train", "--resume", out, "--set", f"train.steps={count}")
+        return run.summary.get("past")
+
+    def test_it_is_kept_shown_and_a_difference(self):
+        past = [{"step": 25, "train.steps": 25}, {"step": 30, "train.steps": 30}]
+        self.assertEqual(self.prolonged("run", {}, 30), past[:1])
+        self.assertEqual(self.prolonged("again", {}, 30, 40), past)
+        self.assertRegex(self.normscope("config", "again", "--origin").stdout,
+                         r"train\.steps +40 +again/config\.json; 25 until step 25, 30 until step 30\n")
+        for out, seed in (("fresh", 1), ("other", 2)):
+            self.train(out, {"train": {"steps": 30, "seed": seed}})
+        compared = json.loads(self.script("compare.py", "run", "fresh", "other", "--json").stdout)
+        self.assertEqual([(entry["label"], entry["seeds"]) for entry in compared["runs"]],
+                         [("steps 25 until 25", [1]), ("one schedule", [1, 2])])
+        self.assertNotIn("repeat", {remark["kind"] for remark in compared["remarks"]})
+
+    def test_rates_that_do_not_depend_on_the_steps_leave_none(self):
+        for schedule in ({"schedule": "constant"}, {"warmup_steps": 25},
+                         {"schedule": "wsd", "cooldown": 0.1}):
+            out = schedule.get("schedule", "warm-up")
+            run = self.half_done(out, {"train": {**schedule, "steps": 25}})
+            self.normscope("train", "--resume", out, "--set", "train.steps=60")
+            self.assertNotIn("past", run.summary)
+            whole = self.train("whole-" + out, {"train": {**schedule, "steps": 60}})
+            self.assert_same_results(run, whole, files=RESULTS)
+
+
 class Safety(ResumeTest):
     def test_an_existing_run_is_refused_untouched(self):
         self.refused_untouched(self.train("run"), says=["--resume", "--overwrite", "--out"])

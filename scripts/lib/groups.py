@@ -8,7 +8,7 @@ from pathlib import Path
 from lib.command import ScriptError, printable
 from lib.differences import STEPS
 from lib.grid import labelled_keys, labels_of
-from lib.keys import fields, value_without_effect
+from lib.keys import HISTORY, fields, value_without_effect
 from lib.labels import set_labels, value_text
 from lib.runs import NORM, PLACEMENT, shortened
 
@@ -103,12 +103,13 @@ def group_by_config(runs):
     for run in runs:
         for path in _texts(run):
             hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
+    told = [key for key in HISTORY if any(key in run.history for run in runs)]
     sweeps = {run.folder.parent: None for run in runs}
     names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
     named_keys = {folder: labelled_keys(folder) for folder in sweeps}
     groups, earlier_runs, first_paths = {}, {}, {}  # earlier_runs: {(config, seed): their number}
     for run in runs:
-        keys = _keys_of(run, hashes, first_paths)
+        keys = _keys_of(run, hashes, first_paths) | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
         config = json.dumps(keys)
         repeat = earlier_runs.get((config, run.seed), 0)
         earlier_runs[config, run.seed] = repeat + 1

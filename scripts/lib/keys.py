@@ -59,9 +59,13 @@ def value_without_effect(entry):
     return entry.get("x-else", entry.get("default"))
 
 
+# Further keys of a run, from its summary.json: what its config does not say of its training (Run.history).
+HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}}
+
+
 @functools.cache
 def fields():
-    """{dotted key: its JSON Schema}, in the order of the program's table. Members of our own: x-label, the form in
+    """{dotted key: its JSON Schema}, in the order of the program's table, and HISTORY. Members of our own: x-label, the form in
     which a label has the value; x-else, the value where the key has no effect; x-text, if the value is the path of a
     text; x-bookkeeping, if the key changes no result."""
     entries = {}
@@ -74,4 +78,4 @@ def fields():
                 entries[prefix + name] = entry
 
     walk(_schema(), "")
-    return entries
+    return entries | HISTORY

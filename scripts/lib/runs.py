@@ -73,6 +73,14 @@ class Run:
     def seed(self):
         return self.value("train.seed")
 
+    @property
+    def history(self):
+        """{key of keys.HISTORY: text}: "steps 30 until 20" if a resume at step 20 changed train.steps from 30."""
+        past = self.summary.get("past")
+        parts = [f"steps {part.get('train.steps')} until {part.get('step')}"
+                 for part in (past if isinstance(past, list) else []) if isinstance(part, dict)]
+        return {"past": ", ".join(parts)} if parts else {}
+
     def texts(self):
         """The list of the paths of the run's text."""
         paths = self.value("data.path") or []

@@ -1,5 +1,6 @@
 // normscope config [CONFIG]: prints a resolved config, or all keys that a config can have.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 
@@ -10,8 +11,11 @@
 #include "config/load.h"
 #include "io/json.h"
 #include "io/utf8.h"
+#include "logs/record.h"
+#include "logs/run_folder.h"
 
 namespace normscope {
+namespace fs = std::filesystem;
 namespace {
 
 // The default as the list of keys shows it: " (required)", " = 4*d_model", " = 0.1".
@@ -32,11 +36,14 @@ void print_keys() {
       << "$schema: path at which editors find the schema; ignored\n    anything\n";
 }
 
-void print_origins(const Loaded& loaded) {
+// `past`: the values of train.steps before a resumed run's own.
+void print_origins(const Loaded& loaded, const std::string& past) {
   Columns table = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
-  for (const Field& field : fields())
-    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()),
-                    escape_controls(loaded.origins.at(field.key))});
+  for (const Field& field : fields()) {
+    std::string origin = loaded.origins.at(field.key);
+    if (field.key == "train.steps" && !past.empty()) origin += "; " + past;
+    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()), escape_controls(origin)});
+  }
   print_table(table);
 }
 
@@ -67,6 +74,18 @@ Exit print_batch(const std::string& file, const std::vector<std::string>& common
   return exit;
 }
 
+Exit print_config(const CommandLine& line) {
+  fs::path file = line.positionals()[0];
+  const bool is_run = fs::exists(file / config_file);
+  if (is_run) file /= config_file;
+  const Loaded loaded = load_config(file.string(), line.all_of("set"), {.may_have_moved = is_run});
+  if (line.has("origin"))
+    print_origins(loaded, past_in((file.parent_path() / summary_file).string()));
+  else
+    std::cout << dump_text(loaded.config);
+  return Exit::ok;
+}
+
 Exit run(const CommandLine& line) {
   if (line.positionals().empty() && (line.has("set") || line.has("origin") || line.has("batch")))
     refuse("config", "--set, --origin and --batch need a CONFIG");
@@ -80,11 +99,7 @@ Exit run(const CommandLine& line) {
   } else if (line.has("batch")) {
     return print_batch(line.positionals()[0], line.all_of("set"));
   } else {
-    const Loaded loaded = load_config(line.positionals()[0], line.all_of("set"));
-    if (line.has("origin"))
-      print_origins(loaded);
-    else
-      std::cout << dump_text(loaded.config);
+    return print_config(line);
   }
   return Exit::ok;
 }
@@ -93,7 +108,7 @@ Exit run(const CommandLine& line) {
 
 const Command config_command = {
     .name = "config",
-    .arguments = "[CONFIG]",
+    .arguments = "[CONFIG|RUN]",
     .purpose = "print a resolved config, or all keys",
     .details =
         "Without CONFIG, it prints every key with its type, range, default and meaning.\n"

@@ -10,7 +10,7 @@
 
 #include "core/machine.h"
 #include "core/parallel.h"
-#include "io/json.h"
+#include "core/text.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
 
@@ -152,6 +152,7 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
                  {"ranks", run.ranks},
                  {"trajectory_hash", run.trajectory_hash}});
   }
+  json.update(run.history);
   if (run.first_nonfinite) json["first_nonfinite"] = json_of(*run.first_nonfinite);
   write_atomically(path, json_text(json));
 }
@@ -159,6 +160,15 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 std::optional<double> seconds_in(const std::string& path) {
   const Json seconds = entry_in(path, "seconds");
   return seconds.is_number() ? std::optional(seconds.get<double>()) : std::nullopt;
+}
+
+std::string past_in(const std::string& path) {
+  std::vector<std::string> past;
+  for (const Json& part : entry_in(path, "past")) {
+    if (part.is_object() && part.contains("step") && part.contains("train.steps"))
+      past.push_back(text(part["train.steps"], " until step ", part["step"]));
+  }
+  return join(past);
 }
 
 std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path) {

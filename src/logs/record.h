@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/run_config.h"
+#include "io/json.h"
 #include "logs/run_folder.h"
 
 namespace normscope {
@@ -26,6 +27,9 @@ struct RunRecord {
   Index ranks = 1;
   std::string trajectory_hash;
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
+  // What a run with this config is not by itself: "past", a list of {"step", "train.steps"}, the train.steps
+  // that the learning rate followed up to that step.
+  Json history = Json::object();
 };
 
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
@@ -34,6 +38,7 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 // Entries of a summary.json; nothing if the file is missing, is damaged or has none.
 std::optional<double> seconds_in(const std::string& path);
 std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
+std::string past_in(const std::string& path);  // "30 until step 20, 40 until step 30": RunRecord's history
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();

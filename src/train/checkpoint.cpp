@@ -18,6 +18,7 @@ constexpr const char* format_version = "1";
 constexpr const char* first_moment_prefix = "optim.m.";
 constexpr const char* second_moment_prefix = "optim.v.";
 constexpr const char* corpus_key = "corpus";
+constexpr const char* history_key = "history";
 
 // --- tensors ---
 
@@ -139,6 +140,22 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
   return state;
 }
 
+Json history_in(const SafetensorsFile& file) {
+  const auto entry = file.metadata().find(history_key);
+  if (entry == file.metadata().end()) return Json::object();
+  return parse_json(entry->second, file.path() + ": " + history_key, "safetensors", Exit::failure);
+}
+
+// Adds the earlier train.steps to the run's past, unless the rates of its first `step` steps depend on it in
+// no way: with a constant rate, during a warm-up, before the decay of wsd.
+void add_past(const TrainConfig& before, const TrainConfig& now, Index step, Json& history) {
+  for (Index s = 1; s <= step; ++s) {
+    if (learning_rate(before, s) == learning_rate(now, s)) continue;
+    history["past"].push_back({{"step", step}, {"train.steps", before.steps}});
+    return;
+  }
+}
+
 // --- the files of a run ---
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
@@ -168,8 +185,9 @@ Metadata file_metadata(const CheckpointMeta& meta, Index step) {
 }
 
 void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
-                     const Model<float>& model, const Moments<float>& moments) {
+                     const Json& history, const Model<float>& model, const Moments<float>& moments) {
   Metadata metadata = state_metadata(state);
+  if (!history.empty()) metadata[history_key] = history.dump();
   metadata.merge(file_metadata(meta, state.step));
   std::vector<TensorView> tensors = model_tensors(model);
   add_tensors(first_moment_prefix, model.layout().list(), moments.first, tensors);
@@ -178,7 +196,7 @@ void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const 
 }
 
 TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
-                           Moments<float>& moments) {
+                           Moments<float>& moments, Json& history) {
   const SafetensorsFile file(path);
   const std::vector<Parameter>& list = model.layout().list();
   const RunConfig config = config_in(file);
@@ -187,6 +205,8 @@ TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, 
   require_tensors(file, first_moment_prefix, list);
   require_tensors(file, second_moment_prefix, list);
   TrainState state = state_in(file, config.train.steps);
+  history = history_in(file);
+  add_past(config.train, meta.config.train, state.step, history);
   if (config.eval.compared_batches() != meta.config.eval.compared_batches())
     state.best_val_loss.reset();  // of other windows than the evaluations to come
   load_model_weights(file, model);

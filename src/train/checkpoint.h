@@ -35,14 +35,15 @@ struct CheckpointMeta {
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);
 
-// Writes weights, moments and state.
+// Writes weights, moments, state and history (RunRecord's).
 void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const TrainState& state,
-                     const Model<float>& model, const Moments<float>& moments);
+                     const Json& history, const Model<float>& model, const Moments<float>& moments);
 
-// Reads a checkpoint into a model and all its moments. Errors: the file is damaged; its config differs in
-// keys that may not change on resume (usage); its corpus, format or metadata are not those of this run.
+// Reads a checkpoint into a model, all its moments and the run's history, to which another train.steps is
+// added. Errors: the file is damaged; its config differs in keys that may not change on resume (usage); its
+// corpus, format or metadata are not those of this run.
 TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<float>& model,
-                           Moments<float>& moments);
+                           Moments<float>& moments, Json& history);
 
 // "another text than data/austen.txt ..." if `hash` is not that of the run's corpus, else empty.
 std::string text_difference(const std::string& hash, const CheckpointMeta& now);

@@ -12,9 +12,9 @@
 namespace normscope {
 
 struct ProbeOptions {
-  Index batches = 1;                    // K: the batches of steps 1..K
-  std::string weights = "";             // the file to take them from; empty: the initialisation
-  std::string dump = "";                // the exchange file to write for the first batch; empty: none
+  Index batches = 1;         // K: the batches of steps 1..K
+  std::string weights = "";  // the file to take them from; empty: the initialisation
+  std::string dump = "";     // the exchange file to write for the first batch; empty: none
 };
 
 struct Probed {

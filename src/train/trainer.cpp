@@ -16,7 +16,7 @@ namespace normscope {
 namespace {
 
 constexpr Index nonfinite_steps_in_a_row = 20;  // so many end a run that skips
-constexpr Index sample_length = 1000;  // characters of sample.txt
+constexpr Index sample_length = 1000;           // characters of sample.txt
 constexpr double sample_temperature = 0.8;
 constexpr const char* statuses[] = {status_done, status_diverged, status_interrupted};  // by Ended
 
@@ -107,7 +107,7 @@ bool Trainer::resume() {
   Moments<float>& moments = optimizer_.moments;
   ranks_.together([&] {
     if (folder_ && folder_->has(checkpoint_file))
-      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments);
+      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments, record_.history);
   });
   static_assert(std::is_trivially_copyable_v<TrainState>);
   ranks_.broadcast(&state_, sizeof state_);
@@ -283,7 +283,8 @@ void Trainer::save() {
   if (!folder_) return;
   metrics_log_->sync();  // first, since a resumed run expects the rows up to the checkpoint
   if (layer_logs_) layer_logs_->sync();
-  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, model_, optimizer_.moments);
+  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, record_.history, model_,
+                  optimizer_.moments);
 }
 
 // --- after the last step ---
