@@ -37,7 +37,7 @@ SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
                   "help": "the horizontal axis: step (the default), tokens or seconds"})
 
-# A kind of picture: `plot(groups, paper=None, **options)`, which figures.drawing has decorated, returns the figure of
+# A kind of picture: `plot(groups, paper=None, **options)`, which drawing.drawing has decorated, returns the figure of
 # groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings) of the command.
 Kind = namedtuple("Kind", "plot needed help options")
 KINDS = {

@@ -138,12 +138,18 @@ class InABrowser(CliTest):
         os.remove(self.path("runs/pre-1/summary.json"))
         os.remove(self.path("runs/post-1/layers.csv"))
         os.rename(self.path("runs/pre-2"), self.path("runs/<script>document.title='x'<"))
-        caption, count, none = self.returned("""act("step", "input", { value: page.steps.length - 1 });
-            const before = [$("grad").querySelector("figcaption").textContent, curves("grad").length];
+        metrics = Path(self.path("runs/post-2/metrics.csv"))
+        header, first, *rest = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        cells = dict(zip(header.strip().split(","), first.strip().split(","))) | {"train_loss": "3.14159e12"}
+        metrics.write_text("".join([header, ",".join(cells.values()) + "\n", *rest]), encoding="utf-8")
+        caption, count, marks, none = self.returned("""act("step", "input", { value: page.steps.length - 1 });
+            const before = [$("grad").querySelector("figcaption").textContent, curves("grad").length,
+                [...$("loss").querySelectorAll(".outside")].map(mark => mark.textContent)];
             $("switches").querySelectorAll("button")[1].click(); return [...before, curves("grad").length];""",
             with_pictures=True)
         self.assertTrue(caption.endswith("of runs that have diverged: the last step logged"))
         self.assertGreater(count, 1)
+        self.assertIn("▲ 3.14e12", marks)
         self.assertEqual(none, 0)
 
 

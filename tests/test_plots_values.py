@@ -93,7 +93,8 @@ class Axes(MadeRuns):
                              [])
 
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
-        low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], {"uniform": 4.3}, None)
+        low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3},
+                                          None)
         self.assertTrue(log and low < 2.5 and high > 800)
 
 class Styles(MadeRuns):

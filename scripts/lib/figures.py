@@ -2,7 +2,6 @@
 in the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
-import functools
 import itertools
 import textwrap
 import warnings
@@ -50,18 +49,6 @@ def look(paper=None):
         matplotlib.rcParams.update({f"axes.{key}": scaled(points) for key, points in sizes.items()})
         matplotlib.rcParams["grid.linewidth"] = scaled(0.8)
         yield
-
-
-def drawing(plot):
-    """Decorates a function that makes a figure. The function gets an option `paper`, a width in inches: with it the
-    figure is drawn in the look of a paper, else in that of a screen."""
-    @functools.wraps(plot)
-    def drawn(*args, paper=None, **options):
-        with look(paper):
-            figure = plot(*args, **options)
-        figure.paper = paper
-        return figure
-    return drawn
 
 
 def scaled(length):

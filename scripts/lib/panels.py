@@ -5,7 +5,7 @@ function `pick` gives the values of a series that a panel shows."""
 
 import math
 
-from lib.figures import INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
+from lib.figures import DOTS, INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
 from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
 from lib.sites import FIRST
@@ -15,6 +15,7 @@ PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 # {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
 TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
+LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
 
 
@@ -75,25 +76,28 @@ def end_mark(axes, x, values, color):
 
 
 def name_ends(axes, names, start=None):
-    """Writes the name of each labelled line at the right of its end, moved apart where names would overlap: right of
-    the panel, or in it from `start` on, a share of its width. To be called last, when limits and margins are final."""
+    """Writes the name of each labelled line beside its last point, moved apart where names would overlap. Lines that
+    end near the right edge have their names in a column right of the panel, or in it from `start` on, a share of its
+    width. A dotted grey line leads from a name to its point. To be called last, when limits and margins are final."""
     named = [line for line in axes.lines if line.get_label() in map(literal, names)]
+    width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends = []
+    ends, column = [], start or 1 + scaled(14) / width
     for line in named:
         good = np.isfinite(line.get_ydata()) & ((line.get_ydata() > 0) | (axes.get_yscale() != "log"))
         if good.any():
             x, y = to_axes.transform(line.get_xydata()[good][-1])
-            ends.append((min(max(y, 0.0), 1.0), x, line))
-    width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
-    ends.sort(key=lambda end: end[0])
-    heights = apart([y for y, *_ in ends], 1.15 * text_size(10) / height)
-    start = start or 1 + scaled(14) / width
-    for (y, x, line), text_y in zip(ends, heights):
-        arrow = {"arrowstyle": "-", "color": line.get_color(), "linewidth": scaled(0.9), "relpos": (0, 0.5),
-                 "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
-        axes.annotate(line.get_label(), (x, y), (start, text_y), xycoords="axes fraction", textcoords="axes fraction",
-                      va="center", size=text_size(10), color=INK, annotation_clip=False, bbox=BLANK, arrowprops=arrow)
+            text_x = column if column - x < LONGEST_LEADER else x + scaled(10) / width
+            ends.append((text_x == column, min(max(y, 0.0), 1.0), x, text_x, line.get_label()))
+    ends.sort(key=lambda end: end[:2])
+    heights = [text_y for in_column in (False, True)
+               for text_y in apart([y for at_edge, y, *_ in ends if at_edge == in_column], 1.15 * text_size(10) / height)]
+    leader = {"arrowstyle": "-", "color": MUTED, "linestyle": DOTS, "linewidth": scaled(0.8), "relpos": (0, 0.5),
+              "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
+    for (_, y, x, text_x, name), text_y in zip(ends, heights):
+        axes.annotate(name, (x, y), (text_x, text_y), xycoords="axes fraction", textcoords="axes fraction",
+                      va="center", size=text_size(10), color=INK, annotation_clip=False, bbox=BLANK, arrowprops=leader,
+                      zorder=7)
 
 
 def apart(heights, least):

@@ -4,7 +4,8 @@ of plot.py."""
 import io
 from collections import namedtuple
 
-from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, drawing, look, new_figure, placement_styles
+from lib.drawing import drawing
+from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
 from lib.keys import PLACEMENTS
 from lib.panels import draw, scale_y, whole_x, write_unit
 from lib.papers import UNIGRAM

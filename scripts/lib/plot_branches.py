@@ -3,7 +3,8 @@
 from operator import attrgetter
 
 from lib.command import ScriptError
-from lib.figures import drawing, end_names, facets, group_handles, new_figure
+from lib.drawing import drawing
+from lib.figures import end_names, facets, group_handles, new_figure
 from lib.keys import PLACEMENTS
 from lib.panels import depth_panels, first_and_last, name_ends, scale_y, when_shown, write_unit
 from lib.groups import shared_settings

@@ -4,7 +4,8 @@ vector, up to its length."""
 import math
 from operator import attrgetter
 
-from lib.figures import drawing, end_names, facets, group_handles, new_figure
+from lib.drawing import drawing
+from lib.figures import end_names, facets, group_handles, new_figure
 from lib.groups import shared_settings
 from lib.panels import depth_panel, first_and_last, name_ends, scale_y, set_panel_title, when_shown, write_unit
 from lib.sites import FIRST, TokenCosine

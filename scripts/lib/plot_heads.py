@@ -4,7 +4,8 @@ in them, and the largest logit."""
 import math
 from operator import attrgetter
 
-from lib.figures import DOTS, MUTED, drawing, end_names, facets, group_handles, new_figure, scaled
+from lib.drawing import drawing
+from lib.figures import DOTS, MUTED, end_names, facets, group_handles, new_figure, scaled
 from lib.panels import depth_panels, layer_of, name_ends, scale_y, set_panel_title, step_panel, when_shown, write_unit
 from lib.groups import shared_settings
 from lib.runs import np

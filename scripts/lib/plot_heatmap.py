@@ -4,7 +4,8 @@ of its gradient."""
 import math
 
 from lib.command import ScriptError
-from lib.figures import MUTED, NARROW, X_AXIS, drawing, for_paper, literal, new_figure, scaled, text_size
+from lib.drawing import drawing
+from lib.figures import MUTED, NARROW, X_AXIS, for_paper, literal, new_figure, scaled, text_size
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
@@ -19,6 +20,7 @@ from lib.sites import Site
 # vision; there are two, as there are two scales.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
+ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
 MOST = 12  # runs in a figure
 GEOMETRIC = "geometric mean of"  # seeds
 MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
@@ -117,9 +119,12 @@ def plot(groups, site="stream"):
 
 def mark_handles(maps):
     """A legend's handles for the marks that these maps have."""
-    handles = []
-    if any(np.isnan(getattr(heat_map, name)[:, heat_map.first:]).any() for heat_map in maps for name, *_ in QUANTITIES):
+    handles, values = [], np.concatenate([getattr(heat_map, name)[:, heat_map.first:].ravel() for heat_map in maps
+                                          for name, *_ in QUANTITIES])
+    if np.isnan(values).any():
         handles.append(Patch(label="not finite", **HATCH))
+    if (values == 0).any():
+        handles.append(Patch(label="zero", facecolor=ZERO, edgecolor=MUTED))
     if any(heat_map.divergences for heat_map in maps):
         handles.append(Line2D([], [], color="black", marker="v", markersize=scaled(8), linewidth=scaled(1.2),
                               linestyle=(0, (2, 1.5)), label="diverged"))
@@ -145,8 +150,9 @@ def draw_map(axes, heat_map, name, norm, colors):
     if norm is None:
         nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return
-    shown = np.ma.masked_invalid(np.clip(values, norm.vmin, norm.vmax).T)  # a 0 gets the lowest colour
-    axes.pcolormesh(x, y, shown, norm=norm, cmap=colors, rasterized=True, zorder=1)
+    shown = np.ma.masked_invalid(np.where(values == 0, norm.vmin / 2, values).T)  # a logarithm has no 0
+    color_map = matplotlib.colormaps[colors].with_extremes(under=ZERO)
+    axes.pcolormesh(x, y, shown, norm=norm, cmap=color_map, rasterized=True, zorder=1)
     for step in heat_map.divergences:
         axes.axvline(step, color="black", linewidth=scaled(1.2), linestyle=(0, (2, 1.5)), zorder=3)
         axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)

@@ -3,7 +3,8 @@
 import textwrap
 from operator import attrgetter
 
-from lib.figures import DASHES, Line2D, drawing, end_names, facets, group_handles, new_figure, scaled
+from lib.drawing import drawing
+from lib.figures import DASHES, Line2D, end_names, facets, group_handles, new_figure, scaled
 from lib.panels import (depth_panels, first_and_last, layer_of, mark_diverged, name_ends, scale_y, set_panel_title,
                         step_panel, when_shown, write_unit)
 from lib.groups import shared_settings

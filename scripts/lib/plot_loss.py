@@ -5,7 +5,8 @@ import json
 import math
 
 from lib.command import ScriptError
-from lib.figures import (MUTED, NAME_LETTER, drawing, end_names, facets, for_paper, group_handles, literal, new_figure,
+from lib.drawing import drawing
+from lib.figures import (MUTED, NAME_LETTER, end_names, facets, for_paper, group_handles, literal, new_figure,
                          scaled, text_size)
 from matplotlib.lines import Line2D
 from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, on_steps, set_panel_title, tick_text, ticker,
@@ -15,6 +16,7 @@ from lib.runs import np
 
 MAX_DIAMONDS = 80  # a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
+FAR = 4  # times the uniform level: a validation loss above it would squash the rest
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 AXES = {"step": "step", "tokens": "tokens trained on", "seconds": "seconds of training"}  # {x: the axis's label}
 STEP, TRAIN, VALIDATION, X = range(4)  # columns of loss_table
@@ -40,28 +42,34 @@ def vocabularies(runs):
 
 
 def smooth(values, to_end=False):
-    """A moving average over about a twentieth of the rows. Near the start it narrows, so as not to hide the fall;
-    `to_end`: near the end too, so as to follow a diverging loss."""
+    """A moving median over about a twentieth of the rows, where these are finite: unlike a mean it is no longer high
+    once a spike is over. Near the start it narrows, so as not to hide the fall; `to_end`: near the end too, so as to
+    follow a diverging loss."""
     reach = round(values.size / 40) if values.size >= 100 else int(values.size >= 12)
-    result = np.empty_like(values)
-    for i in range(values.size):
-        near = min(reach, i // 4, values.size - 1 - i if to_end else reach)
-        result[i] = np.mean(values[i - near:i + near + 1])
+    result, finite = np.full_like(values, np.nan), np.flatnonzero(np.isfinite(values))
+    for i in finite:
+        near = min(reach, i // 4, finite[-1] - i if to_end else reach)
+        result[i] = np.median([value for value in values[i - near:i + near + 1] if np.isfinite(value)])
     return result
 
 
-def limits(curves, levels, guessing):
-    """(low, high, log) of the y axis: the whole range, cut above if a first or diverging loss would squash the rest.
-    Logarithmic if some curve never comes near the losses of models that learn. `guessing`: the loss of an untrained
-    model, used without levels; None if unknown."""
-    curves = [curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
+def limits(training, validation, levels, guessing):
+    """(low, high, log) of the y axis for lists of curves: all of it, but for training losses that would squash the
+    rest, first or diverging ones; drawing.mark_outside marks these. Logarithmic if a validation loss is so high, or if
+    some curve never comes near the losses of models that learn. `guessing`: the loss of an untrained model, used
+    without levels; None if unknown."""
+    training, validation = ([curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
+                            for curves in (training, validation))
+    curves = training + validation
     if not curves:
         return 0.0, 5.0, False
     low, high = min(map(np.min, curves)), max(map(np.max, curves))
     uniform = levels.get("uniform", guessing or high)
-    if max(map(np.min, curves)) > NEAR * uniform and low > 0:
-        return min(low, levels.get("unigram", low)) / 1.3, 1.3 * high, True
-    high = min(high, NEAR * uniform)
+    worst = max(map(np.max, validation), default=0.0)
+    if max(map(np.min, curves)) > NEAR * uniform or worst > FAR * uniform:
+        low = min((curve[curve > 0].min() for curve in curves if (curve > 0).any()), default=1.0)
+        return min(low, levels.get("unigram", low)) / 1.3, 1.3 * max(high, low), True
+    high = max(min(high, NEAR * uniform), worst)
     unigram = levels.get("unigram", low)
     low, high = min(low, unigram), max(high, unigram)
     next_below = max((level for level in levels.values() if level < low), default=low)
@@ -115,14 +123,14 @@ def draw_group(axes, group, tables):
         axes.fill_between(x, least, most, color=group.color, alpha=0.16, linewidth=0)
     else:
         axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=scaled(0.9))
-    good = np.isfinite(mean)
-    axes.plot(x[good], smooth(mean[good], bool(group.diverged)), color=group.color, linewidth=scaled(THICK), zorder=3,
-              linestyle=group.dash, label=literal(group.name), marker="o" if good.sum() == 1 else None,
+    axes.plot(x, smooth(mean, bool(group.diverged)), color=group.color, linewidth=scaled(THICK), zorder=3,
+              linestyle=group.dash, label=literal(group.name), marker="o" if np.isfinite(mean).sum() == 1 else None,
               markersize=scaled(5))
     mean, least, most = band(joined(VALIDATION))
     shown = np.flatnonzero(np.isfinite(mean))
     few = shown.size <= 30
-    shown = shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS) or 1]  # evenly, the last one among them
+    if shown.size > MAX_DIAMONDS:  # evenly, the last and the largest among them
+        shown = np.union1d(shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS)], np.nanargmax(most))
     spread = np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None
     axes.errorbar(x[shown], mean[shown], yerr=spread, linestyle="", marker="D", color=group.color,
                   markersize=scaled(6.5 if few else 4), markerfacecolor="white",
@@ -138,8 +146,8 @@ def plot(groups, x="step"):
     runs = [run for group in groups for run in group.runs]
     tables = {run: loss_table(run, x) for run in runs}
     levels = common_levels(runs)
-    curves = [table[:, column] for column in (TRAIN, VALIDATION) for table in tables.values()]
-    low, high, log = limits(curves, levels, max(map(math.log, vocabularies(runs)), default=None))
+    curves = [[table[:, column] for table in tables.values()] for column in (TRAIN, VALIDATION)]
+    low, high, log = limits(*curves, levels, max(map(math.log, vocabularies(runs)), default=None))
     last = max(table[:, X].max() for table in tables.values())
     validated = any(np.isfinite(table[:, VALIDATION]).any() for table in tables.values())
     faceted = facets(groups)
@@ -157,7 +165,7 @@ def plot(groups, x="step"):
         set_panel_title(axes, facet)
         for group in members:
             draw_group(axes, group, tables)
-        if not any(np.isfinite(curve).any() for curve in curves):
+        if not any(np.isfinite(curve).any() for curve in sum(curves, [])):
             nothing_finite(axes)
         label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x, last, names)
     for empty in panels[len(faceted):]:

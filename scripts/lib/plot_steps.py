@@ -2,7 +2,8 @@
 
 from operator import attrgetter
 
-from lib.figures import drawing, end_names, facets, group_handles, new_figure
+from lib.drawing import drawing
+from lib.figures import end_names, facets, group_handles, new_figure
 from lib.panels import mark_diverged, name_ends, scale_y, set_panel_title, step_panel, write_unit
 from lib.groups import shared_settings
 

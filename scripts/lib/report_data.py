@@ -49,12 +49,18 @@ def losses_of(run):
         return {"train": [], "val": []}
     seconds = {step: rounded(value, 5) for step, value in run.progress("seconds")}
 
-    def points(kept, column):
-        return [[int(row[0]), rounded(row[column], 5), int(row[3]), seconds.get(row[0])] for row in rows[kept]]
+    def points(indices, column):
+        return [[int(row[0]), rounded(row[column], 5), int(row[3]), seconds.get(row[0])] for row in rows[indices]]
 
-    validated = np.flatnonzero(~np.isnan(rows[:, 2]))
-    kept = validated[thinned(validated.size, MOST_VALIDATIONS)] if validated.size else validated
-    return {"train": points(thinned(len(rows), MOST_LOSSES), 1), "val": points(kept, 2)}
+    def kept(rows_of_loss, column, most):  # and the largest, as the page says how far a curve leaves it
+        if not rows_of_loss.size:
+            return []
+        largest = np.where(np.isfinite(rows[:, column]), rows[:, column], -np.inf).argmax()
+        return np.union1d(rows_of_loss[thinned(rows_of_loss.size, most)], largest)
+
+    train = kept(np.arange(len(rows)), 1, MOST_LOSSES)
+    validated = kept(np.flatnonzero(~np.isnan(rows[:, 2])), 2, MOST_VALIDATIONS)
+    return {"train": points(train, 1), "val": points(validated, 2)}
 
 
 def page_data(groups):
@@ -62,7 +68,7 @@ def page_data(groups):
     rows of the runs, all logged steps, the reference levels, and (low, high, log) of the loss axis."""
     runs = [{"group": index, "diverged": run.diverged_at() if run.diverged else None, **layers_of(run),
              **losses_of(run)} for index, group in enumerate(groups) for run in group.runs]
-    curves = [np.array([loss for _, loss, *_ in run[kind]], float) for run in runs for kind in ("train", "val")]
+    curves = [[np.array([loss for _, loss, *_ in run[kind]], float) for run in runs] for kind in ("train", "val")]
     trained = [run for group in groups for run in group.runs if not run.probe]
     levels = plot_loss.common_levels(trained) if trained else {}
     guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)
@@ -71,4 +77,4 @@ def page_data(groups):
                     "lead": with_diverged(group.lead, groups), "rest": group.rest, "panel": group.panel}
                    for group in groups],
         "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
-        "loss": plot_loss.limits(curves, levels, guess)}
+        "loss": plot_loss.limits(*curves, levels, guess)}

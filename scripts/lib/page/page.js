@@ -91,7 +91,8 @@ function ticks(low, high, log, most) {
   return out;
 }
 
-// An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot.
+// An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot. `marks`: the
+// numbers of marks at its upper and at its lower edge.
 function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right, xTick = AXES.step.tick) {
   const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
   figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
@@ -100,7 +101,7 @@ function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right, 
   figure.querySelector("figcaption").textContent = [panels[panel], note].filter(Boolean).join(" · ");
   const [left, right, top, bottom] = [MARGIN.left, width - room, MARGIN.top, height - MARGIN.bottom];
   const scale = log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
-  const chart = { svg, top, bottom, left, right,
+  const chart = { svg, top, bottom, left, right, low: ys[0], high: ys[1], marks: [0, 0],
     x: v => left + (right - left) * (v - xs[0]) / (xs[1] - xs[0]),
     y: v => log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(ys[0])) / (scale(ys[1]) - scale(ys[0]))) };
   for (const v of ticks(...ys, log, 6)) {
@@ -125,6 +126,22 @@ function curve(chart, points, group) {
     add(chart.svg, "polyline", { class: "curve", stroke: group.color, "stroke-dasharray": group.dash, points: path(1, part) });
     if (part.length === 1) add(chart.svg, "circle", { class: "point", r: 4, fill: group.color, cx: chart.x(part[0][0]), cy: chart.y(part[0][1]) });
   }
+  markOutside(chart, points, group);
+}
+
+// An arrow at the edge has the largest or the smallest of a group's values outside the limits.
+function markOutside(chart, points, group) {
+  const good = points.filter(p => p[1] !== null);
+  const mark = (list, column, sign, y) => {
+    if (!list.length) return;
+    const far = list.reduce((a, b) => sign * b[column] > sign * a[column] ? b : a);
+    add(chart.svg, "text", { class: "outside", fill: group.color, x: Math.max(chart.left, chart.x(far[0]) - 5), y },
+      `${sign > 0 ? "▲" : "▼"} ${text(far[column])}`);
+  };
+  const above = good.filter(p => p[3] > chart.high), below = good.filter(p => p[2] < chart.low);
+  mark(above, 3, 1, chart.top + 11 + 14 * chart.marks[0]);
+  mark(below, 2, -1, chart.bottom - 4 - 14 * chart.marks[1]);
+  chart.marks = [chart.marks[0] + (above.length > 0), chart.marks[1] + (below.length > 0)];
 }
 
 // ---- the three charts -----------------------------------------------------------------------------------------
@@ -171,6 +188,7 @@ function drawLoss(panel) {
   const drawn = inPanel(panel).filter(on).map(group => [group, merged(group.runs.map(run => run.train)), merged(group.runs.map(run => run.val))]);
   for (const [group, train, val] of drawn) {
     curve(chart, train, group);
+    markOutside(chart, val, group);
     for (const [at, loss] of val.filter(p => p[1] !== null))
       add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(at) - 5},${chart.y(loss)}l5,-5l5,5l-5,5z` });
     for (const run of group.runs.filter(run => run.diverged)) {

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+"""Pictures of random made-up runs cannot mislead: each segment drawn in a group's colour joins two neighbouring rows of
+its logs, and each finite value lies inside its panel or is marked. Runs end early, in one row or in nan, and have
+values such as 3e12 and 0.
+
+test_plots_random.py [COUNT [FIRST_SEED]] draws so many folders, each as every kind of picture; without it 24, each as
+its loss and as one other kind, in the long form 300."""
+
+import csv
+import functools
+import itertools
+import math
+import random
+import sys
+import unittest
+
+import numpy as np
+from cli import LONG
+from made_runs import MadeRuns
+
+import plot  # in scripts, which made_runs.py puts on the path
+from lib.command import ScriptError
+from lib.figures import styled
+from lib.groups import group_by_config
+from lib.panels import tick_text
+from lib.report_data import page_data
+from lib.runs import find_runs
+from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
+from matplotlib.colors import to_hex
+
+COUNT, FIRST_SEED, EVERY_KIND = 300 if LONG else 24, 0, LONG
+KEYS = {"model__norm_placement": ["pre", "post", "none", "deepnorm"], "train__lr": [0.1, 0.2, 0.3, 0.4],
+        "model__n_layer": [1, 2, 3, 6]}
+MEASURED = {"rms", "grad_rms", "branch_share", "token_cosine", "train_loss", "val_loss", "grad_norm", "clip_factor",
+            "max_logit", "entropy", "first_share"}
+OTHERS = [kind for kind in plot.KINDS if kind not in ("loss", "final")]
+
+
+@functools.cache
+def logged(path):
+    """The rows of a log as dicts of texts."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(rows, column):
+    """The finite values of a column."""
+    return [value for row in rows if row[column] and math.isfinite(value := float(row[column]))]
+
+
+class RandomPictures(MadeRuns):
+    def drawn_runs(self, seed):
+        """The groups of a folder of one to four configs, each with one to three seeds."""
+        r = random.Random(seed)
+        key = r.choice(list(KEYS))
+        for value in r.sample(KEYS[key], r.randint(1, 4)):
+            seeds = r.choice([1, 1, 2, 3])
+            for number in range(1, seeds + 1):
+                steps = [1, *range(10, r.choice([10, 20, 60, 61, 200]), 10)]
+                folder = self.make(f"{seed}/{value}-{number}", steps=steps, diverged=r.random() < 0.3,
+                                   train__seed=number, **{key: value})
+                for name in ("layers", "heads", "metrics"):
+                    self.shake(folder / f"{name}.csv", r)
+        return styled(group_by_config(find_runs([self.root / str(seed)], "layers.csv")))
+
+    def shake(self, path, r):
+        """Changes the measured values of a log: most a little, a few to nan, inf, 0 or 3e12."""
+        rows, wild = logged.__wrapped__(path), r.choice([0, 0.01, 0.1])
+        for row in rows:
+            for column in MEASURED & set(row):
+                if row[column] and math.isfinite(float(row[column])):
+                    changed = float(row[column]) * r.lognormvariate(0, 0.5)
+                    row[column] = r.choice(["nan", "inf", 0, 3e12, 7.5]) if r.random() < wild else changed
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def check_lines(self, axes, groups):
+        """Each line of a group joins neighbouring rows; a name's leader is grey and short."""
+        for line in axes.lines:
+            group = groups.get(to_hex(line.get_color()))
+            if group is None or line.get_transform() != axes.transData or line.get_linestyle() == "None":
+                continue
+            rows = sorted({int(row["step"]) for run in group.runs for row in logged(run.folder / "metrics.csv")})
+            places = rows if axes.get_xlabel() == "step" else list(range(group.runs[0].value("model.n_layer") + 1))
+            for (x0, y0), (x1, y1) in itertools.pairwise(line.get_xydata()):
+                if math.isfinite(y0 + y1):
+                    self.assertIn((x0, x1), list(itertools.pairwise(places)))
+        for note in axes.texts:
+            if getattr(note, "arrow_patch", None):
+                self.assertNotIn(to_hex(note.arrow_patch.get_edgecolor()), groups)
+                self.assertLess(note.get_position()[0] - note.xy[0], 0.25)
+
+    def check_values(self, axes, groups):
+        """What is drawn outside the limits has an arrow of its colour with the farthest value."""
+        low, high = axes.get_ylim()
+        marks = {(to_hex(mark.get_color()), mark.get_text()) for mark in axes.texts}
+        for artist in [*axes.lines, *axes.collections]:
+            if artist.get_transform() == axes.transData and not isinstance(artist, QuadMesh):
+                if isinstance(artist, (PolyCollection, LineCollection)):
+                    color = [*artist.get_facecolor(), *artist.get_edgecolor()][0]
+                    heights = [y for path in artist.get_paths() for y in path.vertices[:, 1]]
+                else:
+                    color, heights = artist.get_color(), artist.get_ydata()
+                heights = [y for y in heights if math.isfinite(y)]
+                if to_hex(color) in groups and heights and min(heights) < low:
+                    self.assertTrue(any("▼" in text for at, text in marks if at == to_hex(color)), marks)
+                if to_hex(color) in groups and heights and max(heights) > high:
+                    self.assertTrue(any("▲" in text for at, text in marks if at == to_hex(color)), marks)
+
+    def check_loss(self, axes, groups):
+        marks = [mark.get_text() for mark in axes.texts]
+        for group in groups.values():
+            rows = [row for run in group.runs for row in logged(run.folder / "metrics.csv")]
+            self.assertLessEqual(max(numbers(rows, "val_loss"), default=0), axes.get_ylim()[1])
+            largest = max(numbers(rows, "train_loss"), default=0)
+            if largest > axes.get_ylim()[1]:
+                self.assertTrue(any(tick_text(float(f"{largest:.3g}")) in text for text in marks), (largest, marks))
+
+    def check_map(self, figure, groups):
+        """Every cell of a map has the colour of its value, and a 0 one of its own."""
+        meshes = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)]
+        for mesh in meshes:
+            self.assertTrue((np.ma.asarray(mesh.get_array()).compressed() <= mesh.norm.vmax).all())
+        rows = [row for group in groups.values() for run in group.runs for row in logged(run.folder / "layers.csv")
+                if row["site"] == "stream"]
+        words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        self.assertEqual("zero" in words, 0 in numbers(rows, "rms") + numbers(rows, "grad_rms"))
+
+    def check_page(self, groups):
+        data = page_data(groups)
+        runs = [run for group in groups for run in group.runs]
+        low, high, _ = data["loss"]
+        for run, drawn in zip(runs, data["runs"]):
+            rows = logged(run.folder / "metrics.csv")
+            for kind, column in (("train", "train_loss"), ("val", "val_loss")):
+                values = {(int(row["step"]), float(f"{float(row[column]):.5g}")) for row in rows
+                          if row[column] and math.isfinite(float(row[column]))}
+                points = {(step, loss) for step, loss, *_ in drawn[kind] if loss is not None}
+                self.assertLessEqual(points, values)
+                self.assertEqual(max((loss for _, loss in points), default=0), max((loss for _, loss in values), default=0))
+            self.assertTrue(all(row[1] <= high and (row[1] >= low or row[1] == 0) for row in drawn["val"]
+                                if row[1] is not None))
+
+    def test_pictures(self):
+        for number in range(FIRST_SEED, FIRST_SEED + COUNT):
+            groups = self.drawn_runs(number)
+            by_color = {to_hex(group.color): group for group in groups}
+            self.assertEqual(len(by_color), len(groups))
+            for kind in ["loss", *(OTHERS if EVERY_KIND else [OTHERS[number % len(OTHERS)]])]:
+                with self.subTest(number, kind=kind):
+                    try:
+                        figure = plot.KINDS[kind].plot(groups)
+                    except ScriptError as error:
+                        self.assertRegex(str(error), "a map needs two")
+                        continue
+                    for axes in figure.axes:
+                        self.check_lines(axes, by_color)
+                        self.check_values(axes, by_color)
+                    if kind == "loss":
+                        self.check_loss(figure.axes[0], by_color)
+                    if kind == "heatmap":
+                        self.check_map(figure, by_color)
+            self.check_page(groups)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and sys.argv[1].isdigit():
+        COUNT, FIRST_SEED, EVERY_KIND = int(sys.argv[1]), int((sys.argv[2:3] or ["0"])[0]), True
+        del sys.argv[1:3]
+    unittest.main()
