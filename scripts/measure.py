@@ -35,9 +35,9 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.runs import ask, main, np  # first: it finds a Python that has numpy
+from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
-from lib.command import Parser, ScriptError, printable, text_table
+from lib.command import Parser, ScriptError, ask, printable, text_table
 from lib.forward import Transformer, cross_entropy, normed, statistics
 from lib.keys import NORMS, completed
 from lib.run_text import require_text, split_text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains every run of a grid, several at a time. Started again, it trains only the runs that are not done.
+"""Trains every run of a grid, several at a time. Started again, it leaves the runs that are done as they are.
 
 SWEEP.json, in which // comments are allowed:
   { "base": "CONFIG.json", "seeds": [1, 2, 3],
@@ -9,10 +9,16 @@ SWEEP.json, in which // comments are allowed:
     "cases": [ { "name": "post-warmup", "set": { "model.norm_placement": "post", "train.warmup_steps": 200 } } ] }
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
-does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume` into a
-folder named after the values that vary. DIR/summary.csv has a row for each run that is done, diverged or failed,
-DIR/labels.json the names of values and cases, which are the labels in tables, pictures and the page. A diverged run is
-a result. Sweeps of the same runs at the same time share the work.
+does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume`, into
+a folder named after what varies: DIR/norm_placement=pre_batch=small_seed=1, DIR/post-warmup_seed=1. DIR/summary.csv has
+a row for each run that is done, diverged or failed, those of other sweeps in DIR too; DIR/labels.json has the names of
+values and cases, which are the labels in tables, pictures and the page. Sweeps of the same runs at the same time share
+the work.
+
+A diverged run is a result; the same command tries it again from its last checkpoint, and it ends in the same way. A run
+that the system kills, mostly for lack of memory, is failed; the same command takes it up from its last checkpoint, and
+with a smaller --jobs fewer runs need memory at a time.
+
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
 the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).
 """
@@ -21,6 +27,7 @@ import collections
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import statistics
 import subprocess
@@ -38,6 +45,7 @@ from lib.sweep_folder import Table
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
+KILLED = ", as the system does if memory is short: take a smaller --jobs"
 WAIT = 0.2  # seconds between two attempts to lock runs that other sweeps train
 
 
@@ -86,7 +94,8 @@ def end_run(run, code, output):
     """Sets the status and summary of a run whose process has ended with this exit code and output on stderr. Returns
     the line to print: "done      lr=0.01  validation 2.5123  0:42"."""
     run.status = STATUS.get(code, "failed")
-    message = output.split("\n")[-1] or (f"exit code {code}" if code >= 0 else f"ended by signal {-code}")
+    ended = f"ended by signal {-code}" + KILLED * (code == -signal.SIGKILL) if code < 0 else f"exit code {code}"
+    message = output.split("\n")[-1] or ended
     if run.status == "interrupted":
         message = "its state is saved"  # the program's own advice is for a run outside a sweep
     elif run.status in ("done", "diverged"):
@@ -122,7 +131,9 @@ def progress(runs, running, jobs):
 
 def usable_cores():
     """OMP_NUM_THREADS, else the number of processors that this process may use, at most the container's quota."""
-    cores = int(subprocess.check_output("nproc"))
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(KeyError, ValueError):
+        cores = max(1, int(os.environ["OMP_NUM_THREADS"]))
     with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
         quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
         cores = min(cores, -(-quota // period))
@@ -172,6 +183,8 @@ def main(arguments=None):
     for run in runs:
         run.folder = out / run.name
 
+    # If the sweep is killed, the run saves its state and ends; without setpriv it goes on by itself.
+    on_death = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     env = dict(os.environ)
     if jobs > 1:
         env["OMP_PROC_BIND"] = "false"  # otherwise all runs would be bound to the same cores
@@ -179,8 +192,7 @@ def main(arguments=None):
     def start(run, errors):
         """Starts the training of a run, which writes its messages to the file `errors`."""
         return subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM",  # if the sweep is killed, the run saves its state and ends
-             program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume",
+            [*on_death, program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume",
              "--threads", str(threads), *(f"--set={setting}" for setting in run.overrides)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
@@ -189,8 +201,7 @@ def main(arguments=None):
     if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130
-    if table.problem:
-        table.write()
+    table.write()
     counts = collections.Counter(run.status for run in runs)
     if counts["done"] + counts["diverged"]:
         print(flush=True)

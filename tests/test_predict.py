@@ -314,7 +314,7 @@ class Command(CliTest):
                       self.predict(self.make(), "--tolerance", "-1", code=2).stderr)
         with mock.patch.dict(os.environ, NORMSCOPE_BINARY="no/program"):
             self.assertRegex(self.predict(self.make(), code=1).stderr,
-                             r"^\[predict\] no/program: No such file .*: build it, or name it in NORMSCOPE_BINARY\n$")
+                             r"^\[predict\] no/program: No such file .*: build it by scripts/build.sh, or name it .*\n$")
         self.assertEqual(self.normscope("predict", "x", code=2).stderr,
                          "[normscope] predict is a script; run scripts/predict.py, which has --help\n")
 

@@ -16,13 +16,15 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from unittest import mock
 
 from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv, without_comparison  # which finds lib
-from lib.grid import GridPoint, labelled_keys, labels_of
-from lib.sweep_folder import Locks
+from lib import files, grid, sweep_folder
+from lib.grid import GridPoint, labelled_keys, labels_of, load_sweep
+from lib.sweep_folder import Locks, Table
 
 # A sweep in a process of its own, also without the table of compare.py.
 SWEEP = [sys.executable, "-c", "import runpy, sys; sys.executable = '/bin/true'; del sys.argv[0]; "
@@ -195,7 +197,14 @@ class Runs(SweepTest):
                              ["duplicate key 'train.lr'"]),
                             ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
                             ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}',
-                             ["share the folder lr=0.001"]),
+                             ["train.lr: has the value 0.001 twice"]),
+                            ('{"base": "tiny.json", "seeds": [2, 2]}', ["train.seed: has the value 2 twice"]),
+                            ('{"base": "tiny.json", "grid": {"data.path": ["a:b", "a-b"]}}',
+                             ["share the folder path=a-b"]),
+                            ('{"base": "tiny.json", "cases": [{"name": "", "set": {"train.lr": 1}}]}',
+                             ["a case or a named value has an empty name"]),
+                            ('{"base": "tiny.json", "grid": {"batch": {" ": {"train.lr": 1}}}}',
+                             ["a case or a named value has an empty name"]),
                             ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}',
                              ["did you mean model.norm?", "in nrom=a"]),
                             ('{"base": "tiny.json", "grid": {"train.lr": []}}',
@@ -273,7 +282,13 @@ class Runs(SweepTest):
         os.remove(self.path("out", "summary.csv"))
         self.sweep(grid=FAST)
         self.sweep(grid={"train.lr": [1]})  # a table of ours, of another grid
+        self.assertEqual(list(self.table()), ["lr=1", "steps=2"])
+        shutil.rmtree(self.path("out/steps=2"))
+        self.sweep(grid={"train.lr": [1]})
         self.assertEqual(list(self.table()), ["lr=1"])
+        self.normscope("train", "tiny.json", "--set", "train.steps=2", "--out", "runs/mine")
+        for option in ([], ["--dry-run"]):
+            self.refused("sweep.json", "--out", "runs", *option, says=["runs: holds other runs, such as mine"])
 
     def test_shards_share_the_work_and_the_table(self):
         self.file(seeds=[1, 2, 3, 4, 5], grid=FAST)
@@ -284,6 +299,20 @@ class Runs(SweepTest):
         for process, code in zip(started, (1, 0, 0, 0)):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
+
+    def test_a_finished_run_keeps_its_row_when_its_named_value_has_changed(self):
+        self.sweep(grid={"batch": {"small": {"train.batch_size": 2, "train.steps": 3}}})
+        finished = self.table()
+        result = self.sweep(code=1, grid={"batch": {"small": {"train.batch_size": 3, "train.steps": 3}}})
+        self.assertRegex(result.stdout, r"(?m)^failed +batch=small .*train.batch_size")
+        self.assertEqual(self.table(), finished)
+
+    def test_without_the_program_or_what_only_helps(self):
+        self.file(grid=FAST)
+        error = self.end(self.begin(NORMSCOPE_BINARY="none"), 1)[1]
+        self.assertRegex(error, r"\A\[sweep\] none: No such file .*: build it by scripts/build.sh, or name .*\n\Z")
+        self.end(self.begin(PATH=self.folder), 0)  # neither setpriv nor nproc
+        self.assertEqual(self.statuses(), ["done"])
 
     def test_cores_are_shared_out(self):
         self.file(grid=FAST)
@@ -302,7 +331,117 @@ class Runs(SweepTest):
         self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
 
 
+class Killed(BaseException):
+    """The end of a sweep that the system kills."""
+
+
+class Tables(unittest.TestCase):
+    """Sweeps with other grids in one folder at the same time, each killed at any moment and started again. At the end
+    every run that has finished has its row with its figures."""
+
+    GRIDS = ({"train.lr": [1, 2, 3]}, {"train.lr": [1, 2, 3, 4]}, {"train.lr": [2, 5], "model.n_layer": [2, 4]},
+             {"batch": {"small": {"train.batch_size": 2}, "large": {"train.batch_size": 8}}},
+             {"batch": {"small": {"train.batch_size": 3}}, "train.lr": [1, 2]},  # of other names than the next one's
+             {"batch": {"small": {"train.batch_size": 4}}})
+
+    def opened(self, values, folder):
+        """A Table of the grid as sweep.py opens it, and the runs that the sweep has to train."""
+        with open(folder.parent / "sweep.json", "w", encoding="utf-8") as file:
+            json.dump({"base": "tiny.json", "grid": values}, file)
+        sweep = load_sweep(file.name)
+        for run in sweep.runs:
+            run.folder, run.config = folder / run.name, {}
+            for key, value in run.settings.items():
+                section, _, name = key.partition(".")
+                run.config.setdefault(section, {})[name] = value
+        table = Table(folder / "summary.csv", sweep)
+        table.open(folder)
+        return table, list(sweep.runs)
+
+    def train(self, run, draw):
+        """As normscope: it finishes the run, or finds it finished, or refuses it, since its config is another."""
+        config, summary = run.folder / "config.json", run.folder / "summary.json"
+        if not config.exists():
+            run.folder.mkdir()
+            config.write_text(json.dumps(run.config))
+            status = draw.choice(("done", "done", "diverged"))
+            summary.write_text(json.dumps({"status": status, "final_val_loss": draw.random(), "steps": 7}))
+        run.status = "failed"
+        if json.loads(config.read_text()) == run.config:
+            run.summary = json.loads(summary.read_text())
+            run.status = run.summary["status"]
+
+    def kill_in(self, draw):
+        """Makes one of the next calls that write a file end the sweep, before or after it."""
+        calls = [draw.randrange(6)]
+
+        def write(path, content):
+            calls[0] -= 1
+            if calls[0] == 0:
+                raise Killed
+            files.write_atomically(path, content)
+            if calls[0] == 1 and draw.random() < 0.5:
+                raise Killed
+
+        return (mock.patch.object(grid, "write_atomically", write),
+                mock.patch.object(sweep_folder, "write_atomically", write))
+
+    def test_every_finished_run_has_its_row(self):
+        kills = 0
+        for number in range(100):
+            with tempfile.TemporaryDirectory() as root, self.subTest(number):
+                draw, folder, sweeps = random.Random(number), pathlib.Path(root, "out"), {}
+                grids = draw.sample(range(len(self.GRIDS)), draw.choice((2, 3)))
+                for _ in range(draw.randint(3, 12)):
+                    chosen, patches = draw.choice(grids), self.kill_in(draw)
+                    try:
+                        with patches[0], patches[1]:
+                            if not sweeps.get(chosen, (None, []))[1]:  # killed before, or at its end
+                                sweeps[chosen] = self.opened(self.GRIDS[chosen], folder)
+                            table, runs = sweeps[chosen]
+                            run = runs.pop(0)
+                            self.train(run, draw)
+                            if draw.random() < 0.2:
+                                raise Killed
+                            table.add(run)
+                    except Killed:
+                        kills += 1
+                        sweeps.pop(chosen, None)
+                table, runs = self.opened(self.GRIDS[draw.choice(grids)], folder)
+                for run in runs:
+                    self.train(run, draw)
+                    table.add(run)
+                self.assert_complete(folder)
+        self.assertGreater(kills, 100)
+
+    def assert_complete(self, folder):
+        _, rows = read_csv(folder / "summary.csv")
+        finished = {path.parent: json.loads(path.read_text()) for path in folder.glob("*/summary.json")}
+        self.assertEqual({row["name"]: (row["status"], row["final_val_loss"], row["steps"]) for row in rows},
+                         {path.name: (summary["status"], str(summary["final_val_loss"]), str(summary["steps"]))
+                          for path, summary in finished.items()})
+        for row in rows:
+            config = json.loads((folder / row["name"] / "config.json").read_text())
+            for key, cell in row.items():
+                section, _, name = key.partition(".")
+                if name:
+                    self.assertEqual(cell, str(config.get(section, {}).get(name, "")), (row["name"], key))
+
+
 class Stopped(SweepTest):
+    def test_two_sweeps_of_one_folder_of_which_one_has_a_value_more(self):
+        """The one that lacks it is the last to write the table."""
+        self.file(grid={"train.steps": [3]})
+        first = self.begin(**self.stub("echo > started; until [ -e go ]; do sleep 0.01; done"))
+        self.wait_for(lambda: os.path.exists(self.path("started")))
+        self.file(grid={"train.steps": [3, 4]})
+        second = self.begin("--shard", "2/2")
+        self.end(second, 0)
+        self.write("go", "")
+        self.end(first, 0)
+        self.assertEqual([(name, row["status"], row["steps"]) for name, row in self.table().items()],
+                         [("steps=3", "done", "3"), ("steps=4", "done", "4")])
+
     def test_killed_at_any_moment_it_ends_as_if_left_alone(self):
         draw = random.Random(int(os.environ.get("NORMSCOPE_SEED", "1")))
         parts = {"seeds": [1, 2], "grid": {"train.lr": [1e-3, 1e-2]}, "changes": BUSY}
@@ -385,7 +524,7 @@ class Stopped(SweepTest):
         os.kill(children["steps=100001"], signal.SIGKILL)
         out, errors = self.end(process, 1)
         self.assertRegex(out, "(?m)^interrupted +steps=100000 +its state is saved$")  # no advice but the sweep's
-        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9$")
+        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9, as the system does if memory is short: ")
         self.assertRegex(errors, r"^\[sweep\] 1 of 2 runs failed; .*\n\[sweep\] 1 of 2 runs interrupted, .*\n$")
         self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=100001": "failed"})
 

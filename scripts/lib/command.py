@@ -3,6 +3,7 @@ needs no package."""
 
 import argparse
 import os
+import subprocess
 import sys
 import unicodedata
 from pathlib import Path
@@ -89,6 +90,16 @@ def text_table(columns):
 def program():
     """The path of the program: the environment's NORMSCOPE_BINARY, else that in the build folder."""
     return Path(os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
+
+
+def ask(*arguments, purpose, **options):
+    """Runs the program with these arguments and options of subprocess.run, and returns a CompletedProcess. `purpose`:
+    the reason why the program is needed, for the error, such as "knows the keys"."""
+    try:
+        return subprocess.run([program(), *arguments], capture_output=True, check=False, **options)
+    except OSError as error:
+        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it by scripts/build.sh, or "
+                          "name it in NORMSCOPE_BINARY", 1) from None
 
 
 def argument(path):

@@ -8,10 +8,9 @@ import hashlib
 import itertools
 import json
 import re
-import subprocess
 from pathlib import Path
 
-from lib.command import ScriptError, argument, printable, program
+from lib.command import ScriptError, argument, ask, printable, program
 from lib.files import JSON, read_json, write_atomically
 
 # Columns of summary.csv, members of the runs' summary.json.
@@ -60,9 +59,9 @@ class GridPoint:
         these, the value that the sweep sets."""
         if column in self.labels or "." not in column:
             return self.labels.get(column)
-        *sections, name = column.split(".")
-        section = functools.reduce(dict.get, sections, self.config)
-        return section.get(name, self.settings.get(column))
+        value = functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None,
+                                 column.split("."), self.config)
+        return self.settings.get(column) if value is None else value
 
 
 class Choice(collections.namedtuple("Choice", "name_parts settings labels")):
@@ -140,6 +139,11 @@ def _check(spec, file):
         elif not (values and (isinstance(values, list) or _is_named(values))):
             wrong[f"grid: {printable(entry)}"] = values
             expected[f"grid: {printable(entry)}"] = f"a list of values of a key, or named values: {json.dumps(NAMED)}"
+    names = [case["name"] for case in spec["cases"]] if is_like["cases"] else []
+    names += [name for values in (spec["grid"].values() if is_like["grid"] else ())
+              if isinstance(values, dict) for name in values]
+    if not all(map(str.strip, names)):
+        problems.append(f"{file}: a case or a named value has an empty name; expected the text of its label and folder")
     for key, value in wrong.items():
         got = printable(json.dumps(value, ensure_ascii=False))[:100]
         problems.append(f"{file}: {key}: got {got}; expected {expected[key]}")
@@ -194,7 +198,7 @@ def _expanded(spec, base, lists, seeds):
 
         n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
 
-    ScriptError: a key is set twice, or two runs would share a folder."""
+    ScriptError: a key is set twice or has a value twice, or two runs would share a folder."""
     grid, cases = spec["grid"], spec["cases"]
     common = {key: values[0] for key, values in lists.items() if len(values) == 1}
     by_seed = {"train.seed": seeds} if seeds else {}
@@ -205,6 +209,10 @@ def _expanded(spec, base, lists, seeds):
     keys_of_both = [*dict.fromkeys([*keys_of_grid, *keys_of_cases])]
     _require_set_once(keys_of_grid, "two entries of the grid")
     _require_set_once([*keys_of_both, *lists, *by_seed], "a grid, case, --set or seeds")
+    for entry, values in (grid | crossed).items():
+        cells = [as_cell(value) for value in values]
+        if twice := [cell for cell in cells if cells.count(cell) > 1]:
+            raise ScriptError(f"{printable(entry)}: has the value {printable(twice[0])} twice; leave out one of them")
 
     titles = _titles([*grid, *keys_of_cases, *crossed])
     points = _product(grid, titles) if grid or not cases else []
@@ -237,8 +245,8 @@ def resolve(sweep):
     """Sets the config of each run as the program resolves it, all in one process. ScriptError: a line for each problem,
     once, with the first run that has it."""
     lines = "".join(json.dumps(run.overrides) + "\n" for run in sweep.runs)
-    process = subprocess.run([program(), "config", "--batch", argument(sweep.base)], input=lines, capture_output=True,
-                             encoding="utf-8", errors="replace", check=False)
+    process = ask("config", "--batch", argument(sweep.base), purpose="resolves configs", input=lines, encoding="utf-8",
+                  errors="replace")
     results = [json.loads(line) for line in process.stdout.split("\n") if line]
     if len(results) < len(sweep.runs):
         raise ScriptError(printable(process.stderr.strip() or f"{program()} config: exit code {process.returncode}"), 1)

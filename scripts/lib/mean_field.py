@@ -20,13 +20,13 @@ import os
 from collections import namedtuple
 
 from lib.attention_kernels import Attention
-from lib.command import ScriptError, argument, printable
+from lib.command import ScriptError, argument, ask, printable
 from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
 from lib.gaussian import (FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of,
                           mean_square, response)
 from lib.keys import PLACEMENTS, completed, placements
 from lib.run_text import require_text
-from lib.runs import Run, ask, np
+from lib.runs import Run, np
 from lib.sites import SITES
 
 # ---- norms ------------------------------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ import sys
 from pathlib import Path
 
 from lib import mean_field
-from lib.command import ROOT
+from lib.command import ROOT, program
 from lib.comparison import comparison
 from lib.files import read_json, write_atomically
-from lib.runs import Run, np, program
+from lib.grid import load_sweep
+from lib.runs import Run, np
 from measure import Model
 
 CORPUS = ROOT / "data" / "austen.txt"
@@ -130,7 +131,10 @@ def sweep(config, out, quick, **measures):
     output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
                "--jobs", len(os.sched_getaffinity(0))], show=True)
     rows = []
+    names = {run.name for run in load_sweep(file, evaluations[1:]).runs}
     for cells in read_csv(out / "summary.csv"):
+        if cells["name"] not in names:  # of an earlier version of the sweep
+            continue
         row = {key.rpartition(".")[2]: value for key, value in cells.items()}
         if quick and "n_layer" in row:
             row["n_layer"] = depths[row["n_layer"]]

@@ -8,11 +8,10 @@ import logging
 import math
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from lib.command import ScriptError, printable, program, run_command
+from lib.command import ScriptError, printable, run_command
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -329,16 +328,3 @@ def natural_order(path):
     """A key for sorting paths by the numbers in them: L=2 before L=12, and lr=0.0003 before lr=0.001."""
     number = r"\d+(?:\.\d+)?"
     return re.sub(number, "0", str(path)), [float(n) for n in re.findall(number, str(path))], str(path)
-
-
-# ---- the program -----------------------------------------------------------------------------------------------
-
-
-def ask(*arguments, purpose):
-    """Runs the program with these arguments and returns a CompletedProcess. `purpose`: the reason why the program is
-    needed, for the error, such as "knows the keys"."""
-    try:
-        return subprocess.run([program(), *arguments], capture_output=True, check=False)
-    except OSError as error:
-        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it, or name it in "
-                          "NORMSCOPE_BINARY", 1) from None

@@ -9,9 +9,11 @@ import io
 import os
 
 from lib.command import ScriptError, printable
-from lib.files import write_atomically
-from lib.grid import METRICS, as_cell, write_labels
+from lib.files import read_json, write_atomically
+from lib.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
 
+LOCK = ".lock"  # a file in the folder of a sweep
+RESULTS = ["status", *METRICS]  # the last columns of the table
 TABLE = 0  # the byte of the lock file that stands for summary.csv
 
 
@@ -22,7 +24,7 @@ class Locks:
     def __init__(self, folder):
         self.descriptor = None
         with contextlib.suppress(OSError):  # a full disk
-            self.descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def try_lock(self, byte, flags):
         """Locks or unlocks a byte, as the fcntl flags say. False: another sweep has it; without LOCK_NB among the flags
@@ -83,13 +85,20 @@ def is_free(folder):
 
 
 class Table:
-    """summary.csv: a row for each run that is done, diverged or failed, in the order of the grid. `problem`: the reason
-    why it could not be written, or ""."""
+    """summary.csv: a row for each run that is done, diverged or failed: those of this sweep in the order of its grid,
+    then those of other sweeps in the folder. Columns are the keys that vary in any of these sweeps. `problem`: the
+    reason why it could not be written, or "". ScriptError: summary.csv is no table of a sweep, or the folder has runs
+    that belong to no sweep."""
 
     def __init__(self, path, sweep):
-        self.path, self.sweep, self.header = path, sweep, ["name", *sweep.columns, "status", *METRICS]
+        self.path, self.sweep = path, sweep
         self.locks, self.problem, self.unwritten = None, "", {}
-        self.rows()
+        self._read()
+        own = {run.name for run in sweep.runs}
+        others = {file.parent.name for file in path.parent.glob("*/config.json")} - own
+        if others and not (path.exists() or (path.parent / LOCK).exists()):
+            raise ScriptError(f"{printable(path.parent)}: holds other runs, such as {printable(min(others))}, that "
+                              "no sweep made; choose another folder with --out DIR")
 
     def open(self, folder):
         """Makes the folder, with the labels of the sweep's runs. OSError: it cannot be made."""
@@ -97,24 +106,23 @@ class Table:
         self.locks = Locks(folder)
         self._attempt(lambda: write_labels(self.sweep, folder))
 
-    def rows(self):
-        """{name: row}; empty if the table is of another grid. ScriptError: the file is no table of a sweep."""
+    def _read(self):
+        """(columns of keys, {name: {column: cell}}). ScriptError: the file is no table of a sweep."""
         if not self.path.exists():
-            return {}
+            return [], {}
         try:
             text = self.path.read_bytes().decode("utf-8", "replace")
             header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
         except csv.Error:
             header, rows = [], []
-        if header[:1] != ["name"] or header[-1 - len(METRICS):] != ["status", *METRICS]:
+        if header[:1] != ["name"] or header[-len(RESULTS):] != RESULTS:
             raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it "
                               "away, or choose another folder with --out DIR")
-        return {row[0]: row for row in rows if row} if header == self.header else {}
+        return header[1:-len(RESULTS)], {row[0]: dict(zip(header, row)) for row in rows if row}
 
     def add(self, run):
         """Writes the row of a run that has ended, and those that could not be written before."""
-        cells = [run.name, *map(run.value, self.sweep.columns), run.status, *map(run.summary.get, METRICS)]
-        self.unwritten[run.name] = [as_cell(cell) for cell in cells]
+        self.unwritten[run.name] = run
         self.write()
 
     def write(self):
@@ -124,11 +132,24 @@ class Table:
             self.unwritten.clear()
 
     def _write(self):
-        rows, text = {**self.rows(), **self.unwritten}, io.StringIO()
-        names = [run.name for run in self.sweep.runs if run.name in rows]
-        csv.writer(text, lineterminator="\n").writerows([self.header, *map(rows.get, names)])
+        folder, (columns, rows) = self.path.parent, self._read()
+        write_labels(self.sweep, folder)  # of another sweep, or after a failure
+        columns, labels = list(dict.fromkeys([*self.sweep.columns, *columns])), labels_of(folder)
+        rows |= {name: row_of(run, columns) for name, run in self.unwritten.items()}
+        for path in sorted(folder.iterdir()):
+            # A run whose sweep was killed before it wrote the row, or had other columns; or one that could not be
+            # trained again as the sweep has it now.
+            row = rows.get(path.name, {})
+            if (row.get("status", "failed") == "failed" or not row.keys() >= {*columns}) and (
+                    finished := finished_run(path, labels.get(path, {}))):
+                rows[path.name] = row_of(finished, columns)
+        own = [run.name for run in self.sweep.runs if run.name in rows]
+        others = [name for name in rows if name not in own and (folder / name).is_dir()]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["name", *columns, *RESULTS], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in own + others)
         write_atomically(self.path, text.getvalue())
-        write_labels(self.sweep, self.path.parent)  # of another sweep, or after a failure
 
     def _attempt(self, write):
         """Whether write() succeeds, while no other sweep writes."""
@@ -141,3 +162,21 @@ class Table:
         except OSError as error:
             self.problem = f"{printable(error.filename or self.path)}: {error.strerror}"
         return not self.problem
+
+
+def row_of(run, columns):
+    """{column: cell} of a GridPoint that has ended."""
+    cells = {column: run.value(column) for column in columns}
+    cells |= {"name": run.name, "status": run.status, **{key: run.summary.get(key) for key in METRICS}}
+    return {column: as_cell(cell) for column, cell in cells.items()}
+
+
+def finished_run(folder, labels):
+    """A run that is done or diverged as a GridPoint with these labels, read from its folder; None if there is none."""
+    try:
+        config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
+        if summary["status"] in ("done", "diverged"):
+            return GridPoint(folder.name, {}, labels, [], config, folder, summary["status"], summary)
+    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
+        pass
+    return None
