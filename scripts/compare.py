@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, run_command, text_table
 from lib.comparison import comparison
+from lib.pairs import CLEAR
 from lib.runs import find_runs
 
 EXAMPLES = """examples:
@@ -69,7 +70,7 @@ def print_runs(entries):
 
 def marked(pair):
     """The difference, with an asterisk if it is clear: "-0.061 ± 0.009*"."""
-    return pair["difference"] + "*" * (pair["verdict"] == "a clear difference")
+    return pair["difference"] + "*" * (pair["verdict"] == CLEAR)
 
 
 def print_pairs(result):

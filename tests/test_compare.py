@@ -276,15 +276,6 @@ class PairsAndRemarks(CompareTest):
         self.assertEqual(self.comparison("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
         self.assertEqual(self.remarks("one_seed", "runs/a-2", "runs/b-2")[0].split(":")[0], "lr 0.001, lr 0.01")
 
-    def test_runs_of_other_digits(self):
-        self.make_seeds("a", {1: 2.0, 2: 2.1}, digits="portable")
-        self.make_seeds("b", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.01}}, digits="portable")
-        self.assertEqual(self.remarks("digits"), [])
-        self.make_seeds("c", {1: 2.0, 2: 2.1}, {"train": {"lr": 0.02}}, digits="of bf16 products", isa="avx512",
-                        cpu="X")
-        (text,) = self.remarks("digits")
-        self.assertTrue(text.startswith("lr 0.02: the last digits are those of bf16 products (avx512, X)"), text)
-
     def test_how_far_seeds_are_apart(self):
         self.make_seeds("a", [2.0, 2.1])
         self.assertEqual(self.remarks("noise"), [])  # of two seeds
@@ -328,25 +319,6 @@ class PairsAndRemarks(CompareTest):
             "pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
 
     def test_other_numbers_of_weights(self):
-        """The d_ff that is named makes them equal: a run with it has as many weights, up to rounding."""
-        def weights(activation, d_ff, bias):
-            self.clear()
-            changes = {"model": {"activation": activation, "d_ff": d_ff, "ffn_bias": bias}, "train": {"steps": 2}}
-            return self.train("runs/a", changes).summary["params"]
-
-        for first, second, bias, in (("gelu", "swiglu", False), ("gelu", "swiglu", True), ("swiglu", "relu", True)):
-            sizes = [weights(activation, 64, bias) for activation in (first, second)]
-            self.clear()
-            for name, activation, size in zip("ab", (first, second), sizes):
-                self.make_seeds(name, [2.5], {"model": {"activation": activation, "ffn_bias": bias, "d_ff": 64}},
-                                params=size)
-            (text,) = self.remarks("weights")
-            share, more, equal = re.fullmatch(
-                rf"{second}: (\d+)% (more|fewer) weights than {first}; model.d_ff (\d+) makes them equal",
-                                              text).groups()
-            self.assertEqual((int(share), more),
-                             (round(100 * abs(sizes[1] / sizes[0] - 1)), "more" if sizes[1] > sizes[0] else "fewer"))
-            self.assertLess(abs(weights(second, int(equal), bias) / sizes[0] - 1), 0.01)
         for changes, size, is_remarked in (({"model": {"norm": "rmsnorm"}}, 8160, True),
                                            ({"model": {"norm": "rmsnorm"}}, 8000, False),
                                            ({"model": {"n_layer": 3}}, 9000, False),

@@ -280,15 +280,34 @@ class KeysOfOneValue(CliTest):
         configs, cells = map(json.loads, batch.stdout.splitlines()), 0
         for number, folder in enumerate(folders):
             draw, made = random.Random(number), []
+            spread = draw.choice((0.01, 1))
             for setting in folder:
-                config = next(configs)["config"]
+                config, level = next(configs)["config"], draw.uniform(2, 3)
                 for seed in (1, 2, 3):
-                    loss = {"final_val_loss": draw.uniform(1, 3)}
+                    summary = {"final_val_loss": level + draw.uniform(-spread, spread), "grad_first_last": 0.1,
+                               "branch_share": draw.choice((0.01, 0.5)), "status": "done"}
+                    if draw.random() < 0.1:
+                        summary |= {"status": draw.choice(("done", "diverged", "interrupted")), "grad_first_last": 1e-4}
                     made.append(MadeRun(f"{number}/{len(made):03}", merged(config, {"train": {"seed": seed}}),
-                                        {**SUMMARY, **loss}))
+                                        {**SUMMARY, **summary, "steps": draw.randint(1, 9)}))
             with self.subTest(number):
-                cells += self.assert_printed_once(comparison.comparison(made))
+                result = comparison.comparison(made)
+                cells += self.assert_printed_once(result)
+                self.assert_remarks(result)
         self.assertGreater(cells, 8 * FOLDERS)
+
+    def assert_remarks(self, result):
+        """None is said of a group twice, and none says what a difference beside it refutes."""
+        said = [(remark["kind"], label) for remark in result["remarks"] for label in remark["groups"]]
+        self.assertEqual(len(set(said)), len(said))
+        placements = {entry["label"]: entry["placement"] for entry in result["runs"]}
+        pairs = [(pair["group"], pair["partner"]) for pair in result["paired"]
+                 if pair["verdict"] == "a clear difference"]
+        clear = set().union(*(pair for pair in pairs if placements[pair[0]] != placements[pair[1]]))
+        for remark in result["remarks"]:
+            if remark["kind"] == "small_branch":
+                is_later = remark["text"].endswith("; the clear difference comes later")
+                self.assertTrue(clear >= {*remark["groups"]} if is_later else clear.isdisjoint(remark["groups"]))
 
     def assert_printed_once(self, result):
         """Returns the number of differences in tables."""

@@ -10,6 +10,7 @@ from lib.labels import value_text
 
 RATE = "train.lr"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
+CLEAR = "a clear difference"
 TOO_FEW = "too few seeds to tell from chance"
 NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
 
@@ -191,7 +192,7 @@ def verdict_on(differences):
     if len(differences) == 2:
         return TOO_FEW
     clear = two_sided_p(t, len(differences) - 1) <= 0.05
-    return "a clear difference" if clear else "perhaps a difference; too few seeds to tell"
+    return CLEAR if clear else "perhaps a difference; too few seeds to tell"
 
 
 def two_sided_p(t, degrees):

@@ -12,8 +12,8 @@ from lib.differences import STEPS, chosen_keys, difference, named_choices
 from lib.divergence import divergence_text
 from lib.keys import NORMS, PLACEMENTS, placements
 from lib.labels import config_text, value_text
-from lib.pairs import TOO_FEW, incomparable_keys, standard_deviation
-from lib.runs import NORM
+from lib.pairs import CLEAR, TOO_FEW, incomparable_keys, standard_deviation
+from lib.runs import NORM, PLACEMENT
 
 TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
@@ -34,8 +34,8 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
     the comparison; `target`: a loss, or None."""
     counts_by_sentence = collections.defaultdict(collections.Counter)
     for kind, sentence, group, count in itertools.chain(
-            on_partners(partners, compared_key), on_groups(groups, target), on_two_seeds(groups, [*pairs, *rates]),
-            on_rates(rates), on_digits(groups)):
+            on_partners(partners, compared_key), on_groups(groups, target), on_starved(groups),
+            on_small_branches(groups, pairs), on_two_seeds(groups, [*pairs, *rates]), on_rates(rates)):
         counts_by_sentence[kind, sentence][group] += count
     remarks = [{"text": subject(counts, len(groups)) + sentence, "kind": kind,
                 "groups": [group.label for group in counts]}
@@ -84,24 +84,13 @@ def remarks_on_partner(group, partner, name):
 
 
 def weights_text(partner, group, name):
-    """ ": 50% more weights than gelu; model.d_ff 171 makes them equal" if the numbers of weights differ by over 5%
-    although nobody changed a size key; else "". A d_ff is named if the groups differ in the activation."""
+    """ ": 50% more weights than gelu" if the numbers of weights differ by over 5% although nobody changed a size key;
+    else ""."""
     before, after = (member.runs[0].record.get("params") or 0 for member in (partner, group))
     chosen = {key for key, *_, follows in difference(partner, group) if not follows}
     if min(before, after) <= 0 or abs(after / before - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & chosen:
         return ""
-    text = f": {abs(after / before - 1):.0%} {'more' if after > before else 'fewer'} weights than {name}"
-    equal = width_for_weights(group, before) if "model.activation" in chosen else 0
-    return text + (f"; model.d_ff {equal} makes them equal" if equal > 0 else "")
-
-
-def width_for_weights(group, count):
-    """The d_ff with which the group has about `count` weights. A hidden feature has C weights in each matrix of the
-    FFN, which are 3 with SwiGLU (in, gate, out) and else 2, and a bias in each matrix but the last."""
-    width, layers, hidden = (group.value(key) for key in ("model.d_model", "model.n_layer", "model.d_ff"))
-    matrices = 3 if group.value("model.activation") == "swiglu" else 2
-    biases = matrices - 1 if group.value("model.ffn_bias") else 0
-    return round(hidden + (count - group.runs[0].record["params"]) / (layers * (matrices * width + biases)))
+    return f": {abs(after / before - 1):.0%} {'more' if after > before else 'fewer'} weights than {name}"
 
 
 def difference_text(partner, group):
@@ -156,6 +145,11 @@ def _scales_init(group):
 def on_groups(groups, target):
     """The striking results in the runs of each group, and a warning of single seeds."""
     for group in groups:
+        if group.diverged:
+            yield "diverged", ": " + diverged_text(group), group, len(group.diverged)
+        unfinished = [run for run in group.runs if run.record["status"] not in ("done", "diverged", "probe")]
+        if unfinished:
+            yield "unfinished", ": " + unfinished_text(unfinished), group, len(unfinished)
         for run in group.runs:
             for kind, sentence in remarks_on_run(group, run, target):
                 yield kind, ": " + sentence, group, 1
@@ -164,20 +158,32 @@ def on_groups(groups, target):
                                "--out ...) become mean ± standard error here"), group, 1
 
 
+def diverged_text(group):
+    """The steps at which runs of a group diverged, the effect on its means, and the manner of the first divergence."""
+    steps = {run: run.diverged_at(run.record.get("steps", 0) + 1) for run in group.diverged}
+    first = min(steps, key=steps.get)
+    times = "step " if len({*steps.values()}) == 1 else "steps "
+    has_survivors = len(group.diverged) < len(group.runs)
+    bias = "; its metrics are those of the other seeds, and so biased" if has_survivors else ""
+    return f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{divergence_text(first, steps[first])}"
+
+
+def unfinished_text(runs):
+    """How far runs are that are not done."""
+    texts = [f"{printable(run.record['status'])} at step {run.record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
+             for run in runs]
+    return f"{listed(texts)}; metrics of a run that is not done are no result"
+
+
+def listed(texts):
+    """The texts, each once, joined by commas."""
+    return ", ".join(dict.fromkeys(texts))
+
+
 def remarks_on_run(group, run, target=None):
-    """[(kind, sentence)] on one run: its status, its last losses, its model."""
-    record, remarks = run.record, []
-    if record["status"] == "diverged":
-        remarks.append(("diverged", diverged_text(group, run)))
-    elif record["status"] == "done":
-        remarks += remarks_on_result(run)
-    elif record["status"] != "probe":
-        steps = f"{record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
-        remarks.append(("unfinished", f"{printable(record['status'])} at step {steps}; metrics of a run that is not "
-                        "done are no result"))
-    if branch_too_small(group, record.get("branch_share")):
-        remarks.append(("small_branch", "at the start a sublayer adds so little to the stream that the norms' place "
-                        "can hardly matter"))
+    """[(kind, sentence)] on one run: its last loss, a norm that leaks, a target that is not reached."""
+    record = run.record
+    remarks = remarks_on_loss(record) if record["status"] == "done" else []
     if leak := LEAKS.get(NORMS.get(group.value(NORM), {}).get("over")):
         remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later "
                         f"characters{leak}"))
@@ -188,30 +194,45 @@ def remarks_on_run(group, run, target=None):
     return remarks
 
 
-def diverged_text(group, run):
-    """The step and the manner of a divergence, and its effect on the means of the group."""
-    step = run.diverged_at(run.record.get("steps", 0) + 1)
-    has_survivors = len(group.diverged) < len(group.runs)
-    bias = "; its metrics are those of the other seeds, and so biased" if has_survivors else ""
-    return f"diverged at step {step}{bias}{divergence_text(run, step)}"
-
-
-def remarks_on_result(run):
-    """[(kind, sentence)] on the last losses and gradients of a run that is done."""
-    record, remarks = run.record, []
+def remarks_on_loss(record):
+    """[(kind, sentence)] on the last loss of a run that is done."""
     loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
     if loss is None:
         return []
+    remarks, level = [], record.get("unigram")
     if record.get("vocab") and loss > math.log(record["vocab"]):
         remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
-    level = record.get("unigram")
     if level is not None and abs(loss - level) < NEAR_LEVEL:
         remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
                         "occurs has been learnt, and nothing of their order"))
-    if record.get("grad_first_last", 1) < STARVED:
-        remarks.append(("starved", f"hardly any gradient reaches block 1; scripts/measure.py {run} shows whether all "
-                        "tokens have become one vector"))
     return remarks
+
+
+def on_starved(groups):
+    """The groups in whose runs hardly any gradient reaches block 1, once; the first such run is an example."""
+    starved = {group: [run for run in group.runs if run.record["status"] == "done"
+                       and run.record.get("grad_first_last", 1) < STARVED] for group in groups}
+    example = next(itertools.chain(*starved.values()), None)
+    for group, runs in starved.items():
+        if runs:
+            yield "starved", (f": hardly any gradient reaches block 1; scripts/measure.py {example} shows whether the "
+                              "vectors of all tokens point the same way"), group, len(runs)
+
+
+def on_small_branches(groups, pairs):
+    """The groups in which the norms' place can hardly matter at the start. Where a clear difference (`pairs`) may be
+    due to the place nevertheless, the sentence says that it comes later."""
+    by_label = {group.label: group for group in groups}
+    clear = set()
+    for pair in pairs:
+        members = by_label[pair["group"]], by_label[pair["partner"]]
+        if pair["verdict"] == CLEAR and members[0].value(PLACEMENT) != members[1].value(PLACEMENT):
+            clear.update(members)
+    for group in groups:
+        if count := sum(branch_too_small(group, run.record.get("branch_share")) for run in group.runs):
+            later = "; the clear difference comes later" if group in clear else ""
+            yield "small_branch", (": at the start a sublayer adds so little to the stream that the norms' place can "
+                                   f"hardly matter then{later}"), group, count
 
 
 def branch_too_small(group, share):
@@ -241,23 +262,6 @@ def on_rates(rates):
             further = "larger" if pair["edge"] == "largest" else "smaller"
             yield "rate_at_edge", (f": the best learning rate is the {pair['edge']} tried ({pair['rates'][1]:.15g}); a "
                                    f"{further} one may end at a lower loss"), pair["best"], len(pair["best"].runs)
-
-
-def on_digits(groups):
-    """The groups whose digits are other than those of other groups."""
-    digits = {group: {digits_of(run) for run in group.runs} - {None} for group in groups}
-    if len(set().union(*digits.values())) > 1:
-        for group, kinds in digits.items():
-            for kind in kinds - {"portable"}:
-                yield "digits", (f": the last digits are those {printable(kind)}, those of other runs are not; "
-                                 "losses may differ a little without a cause"), group, len(group.runs)
-
-
-def digits_of(run):
-    """Whether a run's numbers are portable: "portable", or the reason why not and the processor; None if unknown."""
-    summary = run.summary
-    digits = summary.get("digits")
-    return digits if digits in (None, "portable") else f"{digits} ({summary.get('isa')}, {summary.get('cpu')})"
 
 
 def noise_of(groups):
