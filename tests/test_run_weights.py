@@ -8,7 +8,7 @@ import shutil
 import signal
 import unittest
 
-from cli import CliTest, Run, merged, read_csv, with_metadata
+from cli import CliTest, Run, header_and_data, merged, read_csv, with_metadata
 from lib import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
@@ -95,6 +95,15 @@ class RunWeights(CliTest):
         self.config()
         self.assert_refused("empty", "is no run", code=2)
         self.assert_refused("run", "has no weights", "best.safetensors", code=2)
+
+    def test_a_flipped_bit_of_the_header_is_refused_by_the_scripts_too(self):
+        run = self.train("run", EVERY)
+        sound = run.bytes("model.safetensors")
+        size = len(sound) - len(header_and_data(sound)[1])
+        for at in range(8, size, 29):
+            self.write("run/model.safetensors", sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1:])
+            with self.assertRaisesRegex(ValueError, r"^\[safetensors\] "):
+                run.metadata()
 
     def test_a_damaged_newest_file_is_an_error(self):
         run = self.train("whole", EVERY)

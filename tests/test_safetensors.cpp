@@ -68,10 +68,11 @@ TEST_CASE("a written file is read back") {
   CHECK(scratch.bytes() == bytes);
 
   const SafetensorsFile file(scratch.path);
-  CHECK(file.metadata() == Metadata{{"checksum", hex(fnv1a(bytes.substr(8 + length)))},
+  CHECK(file.metadata() == Metadata{{"checksum", file.metadata().at("checksum")},
                                     {"config", "{\"a\": \"checksum\"}"},
                                     {"format", "pt"},
                                     {"step", "7"}});
+  CHECK(file.metadata().at("checksum").starts_with(hex(fnv1a(bytes.substr(8 + length)))));
   CHECK(file.at("loss").begin == 0);  // 8-byte elements first
   CHECK(file.at("tok\"en\n").begin == 8);
   CHECK(file.at("w").begin == 24);
@@ -128,6 +129,36 @@ TEST_CASE("every truncation, every flipped bit of the data, and wrong lengths ar
   CHECK_HOLDS(refusal(raw<std::uint64_t>({3}) + "{}"), "cut short");
   CHECK_HOLDS(refusal(raw<std::uint64_t>({~std::uint64_t{0}}) + "{}"), "is no safetensors file");
   CHECK_HOLDS(message([] { SafetensorsFile("/no/such"); }), "No such file");
+}
+
+TEST_CASE("a flipped bit of the header is refused, or takes the checksum away and changes nothing else") {
+  const ScratchFile scratch;
+  write_sample(scratch);
+  const std::string whole = scratch.bytes();
+  int accepted = 0;
+  for (std::size_t bit = 0; bit < 8 * (whole.size() - 48); ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    if (refusal(damaged) != "") continue;
+    ++accepted;
+    const ScratchFile other("", damaged);
+    CHECK(checksum_note(other.path) != "");
+    Metadata metadata = SafetensorsFile(other.path).metadata();
+    std::erase_if(metadata, [](const auto& entry) { return entry.second.size() == 32; });
+    CHECK(metadata == Metadata{{"config", "{\"a\": \"checksum\"}"}, {"format", "pt"}, {"step", "7"}});
+  }
+  CHECK(accepted > 0);
+  CHECK(accepted <= 8 * 8);  // the key's eight letters
+}
+
+TEST_CASE("the checksum of an earlier version is that of the data alone") {
+  const auto with_sum = [](std::string_view data) {
+    return file_of(R"({"__metadata__":{"checksum":")" + hex(fnv1a("12345678")) +
+                       R"("},"t":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
+                   data);
+  };
+  CHECK(refusal(with_sum("12345678")) == "");
+  CHECK_HOLDS(refusal(with_sum("12345679")), "checksum of the data");
 }
 
 TEST_CASE("headers that contradict the file or the format are refused") {

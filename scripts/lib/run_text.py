@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError, printable
+from lib.safetensors_io import fnv1a
 
 
 def split_text(data):
@@ -34,7 +35,7 @@ def require_text(data, known_hash, user):
 def text_hash(data):
     """The hash in a run's summary of the text that the section `data`, given as JSON, names."""
     content = b"\xFF".join(map(b"".join, _contents(json.loads(data))))
-    return f"{_fnv1a(content):016x}"
+    return f"{fnv1a(content):016x}"
 
 
 def _paths(data):
@@ -45,11 +46,3 @@ def _paths(data):
 
 def _contents(data):
     return [[Path(path).read_bytes() for path in part] for part in _paths(data)]
-
-
-def _fnv1a(content):
-    """FNV-1a, 64 bits, of bytes, as fnv1a() in src/core/random.h has it."""
-    state = 0xCBF29CE484222325
-    for byte in content:
-        state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
-    return state

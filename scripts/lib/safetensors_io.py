@@ -10,6 +10,7 @@ from lib.files import write_atomically
 
 DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
+HEX_DIGITS = 16  # of the data's checksum, and of the header's
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -46,7 +47,25 @@ def _header(file, path):
         raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
         raise ValueError(f"[safetensors] {path}: damaged header: it is not a JSON object with an object of metadata")
+    _check_header(text, str(header.get("__metadata__", {}).get("checksum")), path)
     return header
+
+
+def _check_header(text, checksum, path):
+    """ValueError: the second half of the checksum (src/io/safetensors.h) is not that of the header."""
+    half, begin = HEX_DIGITS, text.find(checksum.encode())
+    blank = text[:begin + half] + b"0" * half + text[begin + 2 * half:]
+    if len(checksum) == 2 * half and (begin < 0 or f"{fnv1a(blank):016x}" != checksum[half:]):
+        raise ValueError(f"[safetensors] {path}: the checksum of the header does not match; the file is damaged, or "
+                         "was changed by a program that kept the old checksum")
+
+
+def fnv1a(content):
+    """FNV-1a, 64 bits, of bytes, as fnv1a() in src/core/random.h has it."""
+    state = 0xCBF29CE484222325
+    for byte in content:
+        state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return state
 
 
 def _tensor(data, entry):

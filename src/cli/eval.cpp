@@ -51,7 +51,8 @@ Exit run(const CommandLine& line) {
     return Exit::ok;
   }
   std::cout << grouped(std::ssize(text_tokens) - 1) << " characters predicted by the weights of step "
-            << loaded->step << ": " << escape_controls(loaded->path) << "\n\n          nats      bits\n";
+            << loaded->step << ": " << escape_controls(loaded->path) << checksum_note(loaded->path)
+            << "\n\n          nats      bits\n";
   for (const NgramLoss& row : rows)
     std::cout << aligned_left(row.name, 10) << fixed(row.nats, 6) << "  "
               << fixed(row.nats / std::log(2.0), 6) << '\n';

@@ -70,7 +70,8 @@ Exit run(const CommandLine& line) {
     if (seed == first_seed) {
       first_sites = probed.sites;
       if (from)
-        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights) << '\n';
+        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights)
+                  << checksum_note(options.weights) << '\n';
       std::cout << "seed  loss         first/last   growth\n";
     }
     std::cout << aligned_left(std::to_string(seed), 6);

@@ -23,7 +23,7 @@ Exit run(const CommandLine& line) {
   set_up_threads(line, loaded->config.train.threads);
   const bool is_final = loaded->path == run || loaded->path.ends_with(model_file);  // as the user expects
   if (isatty(STDERR_FILENO) == 1 || !is_final)
-    print_error(text("weights of step ", loaded->step, ": ", loaded->path));
+    print_error(text("weights of step ", loaded->step, ": ", loaded->path, checksum_note(loaded->path)));
 
   const std::string prompt = line.text_of("prompt").value_or("");
   std::vector<Token> tokens = loaded->vocab.encode(prompt, "sample", "--prompt");

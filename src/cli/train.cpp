@@ -78,7 +78,9 @@ bool resume(Trainer& trainer, Index steps, const RunFolder* folder, ProgressDisp
   const std::string shown_folder = folder ? escape_controls(folder->path()) : "";
   const Index step = trainer.state().step;
   if (!has_checkpoint) line.say("no checkpoint in " + shown_folder + "; starting at step 0");
-  if (has_checkpoint && step < steps) line.say(text("resuming ", shown_folder, " after step ", step));
+  if (has_checkpoint && step < steps)
+    line.say(text("resuming ", shown_folder, " after step ", step,
+                  folder ? checksum_note(folder->file(checkpoint_file)) : ""));
   if (step < steps) return true;
   if (folder && !seconds_in(folder->file(summary_file)))
     fail("resume", folder->file(summary_file), ": is missing or damaged, and no step is left to train that ",

@@ -16,6 +16,8 @@ static_assert(std::endian::native == std::endian::little, "the file has the byte
 using nlohmann::json;
 
 constexpr const char* metadata_name = "__metadata__";
+constexpr const char* checksum_name = "checksum";
+constexpr std::size_t sum_digits = 16;  // of the data's checksum, and of the header's
 
 struct DtypeRow {
   Dtype dtype;
@@ -70,8 +72,21 @@ std::optional<std::vector<Index>> sizes_in(const json& entry, const char* key) {
   return sizes;
 }
 
-// The metadata in a file's header. Error: the header is no object, or its metadata are no strings.
-Metadata metadata_in(const json& header, const std::string& path) {
+// The header's checksum; `checksum` is the file's, or has other digits than zeros behind the data's.
+std::string header_sum(std::string header, const std::string& checksum) {
+  const std::size_t begin = header.find(checksum);
+  if (begin == header.npos) return "";  // it is written with escapes
+  return hex(fnv1a(header.replace(begin + sum_digits, sum_digits, sum_digits, '0')));
+}
+
+[[noreturn]] void refuse_checksum(const std::string& path, const char* part) {
+  fail("safetensors", path, ": the checksum of the ", part, " does not match; the file is damaged, or was ",
+       "changed by a program that kept the old checksum");
+}
+
+// The metadata in a file's header, given as text and as JSON. Error: the header is no object, its metadata
+// are no strings, or its checksum is wrong.
+Metadata metadata_in(const std::string& header_text, const json& header, const std::string& path) {
   require(header.is_object(), "safetensors", path,
           ": is no safetensors file: the header is not a JSON object");
   const auto entry = header.find(metadata_name);
@@ -79,7 +94,12 @@ Metadata metadata_in(const json& header, const std::string& path) {
   const auto is_string = [](const json& value) { return value.is_string(); };
   require(entry->is_object() && std::ranges::all_of(*entry, is_string), "safetensors", path,
           ": metadata: got ", quote(*entry), "; expected an object of strings");
-  return entry->get<Metadata>();
+  const Metadata metadata = entry->get<Metadata>();
+  const auto checksum = metadata.find(checksum_name);
+  if (checksum != metadata.end() && checksum->second.size() == 2 * sum_digits &&
+      header_sum(header_text, checksum->second) != checksum->second.substr(sum_digits))
+    refuse_checksum(path, "header");
+  return metadata;
 }
 
 struct Bf16 {
@@ -108,8 +128,10 @@ void write_safetensors(const std::string& path, std::span<const TensorView> give
     sum = fnv1a(pieces.back(), sum);
   }
   metadata.try_emplace("format", "pt");
-  metadata["checksum"] = hex(sum);
-  const std::string header = header_text(tensors, metadata);
+  const std::string checksum = hex(sum) + std::string(sum_digits, '0');
+  metadata[checksum_name] = checksum;
+  std::string header = header_text(tensors, metadata);
+  header.replace(header.find(checksum) + sum_digits, sum_digits, header_sum(header, checksum));
   const std::uint64_t length = header.size();
   pieces[0] = {reinterpret_cast<const char*>(&length), sizeof length};
   pieces[1] = header;
@@ -125,7 +147,11 @@ Metadata read_metadata(const std::string& path) {
   std::string header(file && length <= max_header ? length : 0, ' ');
   file.read(header.data(), std::ssize(header));
   require(file && !header.empty(), "safetensors", path, ": is no safetensors file, or is cut short");
-  return metadata_in(parse_json<json>(header, path + ": header", "safetensors", Exit::failure), path);
+  return metadata_in(header, parse_json<json>(header, path + ": header", "safetensors", Exit::failure), path);
+}
+
+std::string checksum_note(const std::string& path) {
+  return read_metadata(path).contains(checksum_name) ? "" : " (it has no checksum that could show damage)";
 }
 
 template <class... Parts>
@@ -143,16 +169,17 @@ SafetensorsFile::SafetensorsFile(const std::string& path)
     stop("is no safetensors file: a header of ", length, " bytes does not fit its ", bytes_.size(),
          "; or it is cut short");
   data_ = rest.substr(length);
-  read_header(parse_json<json>(rest.substr(0, length), path + ": header", "safetensors", Exit::failure));
-  const auto checksum = metadata_.find("checksum");
-  if (checksum != metadata_.end() && checksum->second != hex(fnv1a(data_)))
-    stop("the checksum does not match; the file is damaged, or was changed by a program that kept the old ",
-         "checksum");
+  const std::string header(rest.substr(0, length));
+  const json entries = parse_json<json>(header, path + ": header", "safetensors", Exit::failure);
+  metadata_ = metadata_in(header, entries, path);
+  read_tensors(entries);
+  const auto checksum = metadata_.find(checksum_name);
+  if (checksum != metadata_.end() && checksum->second.substr(0, sum_digits) != hex(fnv1a(data_)))
+    refuse_checksum(path, "data");
 }
 
 // Checks that the tensors fill the data without gap or overlap.
-void SafetensorsFile::read_header(const json& header) {
-  metadata_ = metadata_in(header, path_);
+void SafetensorsFile::read_tensors(const json& header) {
   std::vector<std::pair<Index, Index>> ranges;  // of bytes, begin and end
   for (const auto& [name, entry] : header.items()) {
     if (name == metadata_name) continue;

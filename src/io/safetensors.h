@@ -1,6 +1,7 @@
 // safetensors files: 8 bytes of header length (little-endian), a JSON header, then the tensors' bytes.
 //
-// `__metadata__.checksum` holds 16 lower-case hex digits: the FNV-1a 64 of the data, without the header.
+// `__metadata__.checksum` holds 32 lower-case hex digits: the FNV-1a 64 of the data, then that of the header
+// with zeros in the place of these last 16 digits. A file may have the first 16 alone, or no checksum.
 #pragma once
 
 #include <map>
@@ -40,6 +41,9 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 // The metadata of a file. Reads only its header. Errors: those of a SafetensorsFile with that header.
 Metadata read_metadata(const std::string& path);
 
+// "" or, for a file without a checksum, a note on that, to follow its path.
+std::string checksum_note(const std::string& path);
+
 // A file with a valid header and, if it has one, a valid checksum, read whole. Errors: `[safetensors] path:
 // ...`; of usage for a missing file.
 class SafetensorsFile {
@@ -60,7 +64,7 @@ class SafetensorsFile {
   void read_into(std::string_view name, Number* out, Index count) const;
 
  private:
-  void read_header(const nlohmann::json& header);
+  void read_tensors(const nlohmann::json& header);
   TensorInfo read_tensor(const std::string& name, const nlohmann::json& entry) const;
   template <class... Parts>
   [[noreturn]] void stop(const Parts&... what) const;
