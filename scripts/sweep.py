@@ -36,11 +36,12 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib import sweep_time
 from lib.command import Parser, ScriptError, argument, printable, program, run_command
 from lib.files import read_json
 from lib.grid import folder_name, load_sweep, resolve
 from lib.progress import Display, clock, counted
-from lib.sweep_folder import Table
+from lib.sweep_folder import Table, finished_run
 
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -140,6 +141,15 @@ def usable_cores():
     return cores
 
 
+def time_text(runs, jobs, start):
+    """What a dry run says of the time of the runs that are not finished."""
+    if not runs:
+        return "all runs are finished"
+    seconds = sweep_time.expected_seconds(runs, jobs, start)
+    time = "no step could be timed" if seconds is None else f"about {sweep_time.duration(seconds)}"
+    return f"{counted(len(runs), 'run')} to train, {time} on {counted(usable_cores(), 'core')}"
+
+
 def parse(arguments):
     """The parsed command line."""
     parser = Parser("sweep", __doc__)
@@ -153,7 +163,8 @@ def parse(arguments):
                         help="runs at a time, each on its share of the cores (default: one a core)")
     parser.add_argument("--shard", metavar="I/N", default="1/1",
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs; run nothing")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="list the runs, and say how long they will take, by some steps of each shape")
     args = parser.parse_args(arguments)
     shard, _, shards = args.shard.partition("/")
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
@@ -176,13 +187,6 @@ def main(arguments=None):
     threads = max(1, usable_cores() // jobs)
     print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}; {jobs} at a time, {counted(threads, 'thread')} each; "
           f"in {printable(out)}", flush=True)
-    if args.dry_run:
-        print(*(run.name for run in runs), sep="\n")
-        return 0
-    table.open(out)
-    for run in runs:
-        run.folder = out / run.name
-
     # If the sweep is killed, the run saves its state and ends; without setpriv it goes on by itself.
     on_death = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     env = dict(os.environ)
@@ -198,6 +202,13 @@ def main(arguments=None):
             process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
             env=env)
 
+    if args.dry_run:
+        print(*(run.name for run in runs), sep="\n", flush=True)
+        print(time_text([run for run in runs if not finished_run(out / run.name)], jobs, start))
+        return 0
+    table.open(out)
+    for run in runs:
+        run.folder = out / run.name
     if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130

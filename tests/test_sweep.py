@@ -22,7 +22,7 @@ import unittest
 from unittest import mock
 
 from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv, without_comparison  # which finds lib
-from lib import files, grid, sweep_folder
+from lib import files, grid, sweep_folder, sweep_time
 from lib.grid import GridPoint, labelled_keys, labels_of, load_sweep
 from lib.sweep_folder import Locks, Table
 
@@ -55,7 +55,10 @@ class SweepTest(CliTest):
 
     def planned(self, *arguments):
         """The names of the runs that a sweep would train."""
-        return self.script("sweep.py", *arguments, "--dry-run").stdout.splitlines()[1:]
+        with mock.patch.object(sweep_time, "expected_seconds", lambda *_: 100):
+            lines = self.script("sweep.py", *arguments, "--dry-run").stdout.splitlines()
+        self.assertRegex(lines[-1], rf"^{len(lines) - 2} runs? to train, about 2 minutes on \d+ cores?$")
+        return lines[1:-1]
 
     def refused(self, *arguments, code=2, says=(), lines=1):
         error = self.script("sweep.py", *arguments, code=code).stderr
@@ -151,6 +154,37 @@ class Runs(SweepTest):
         os.mkdir(self.path("sub"))
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
         self.assertEqual(self.planned("sub/other.json"), ["other"])
+
+    def test_a_dry_run_times_steps_of_each_shape(self):
+        slow = {"train.steps": [4000], "model.n_layer": [1, 2], "train.lr": [0.1, 0.2, 0.3]}
+        begin = time.monotonic()
+        shown = self.script("sweep.py", self.file(grid=slow), "--dry-run", "--jobs", "2", "--out", "out").stdout
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertRegex(shown, r"\n6 runs to train, about \d+ (seconds|minutes) on \d+ cores?\n\Z")
+        self.assertFalse(os.path.exists(self.path("out")))
+        self.sweep(grid=FAST)
+        self.assertRegex(self.sweep("--dry-run", grid=FAST).stdout, r"\nall runs are finished\n\Z")
+
+    def test_the_time_of_runs(self):
+        """Six runs of two shapes, three at a time: 2, 2, 2 and then 6, 6, 6 seconds, each with its evaluations."""
+        self.write("long.txt", "e" * 1000)
+        runs = []
+        for layers, steps in ((1, 20), (2, 20)):
+            config = {"model": {"n_layer": layers, "context": 10}, "eval": {"every": 10, "batches": 1},
+                      "data": {"path": self.path("long.txt"), "val_fraction": 0.3},
+                      "train": {"batch_size": 3, "grad_accum": 1, "steps": steps}}
+            runs += [GridPoint("", {}, {}, [], config) for _ in range(3)]
+
+        def steps(measured, seconds, start):
+            self.assertEqual(len(measured), 3)
+            return [{1: 0.1, 2: 0.3}[run.config["model"]["n_layer"]] for run in measured]
+
+        with mock.patch.object(sweep_time, "step_seconds", steps):
+            seconds = sweep_time.expected_seconds(runs, 3, None)
+        in_steps = 20 + (1 * 30 + 300) / 30 / 3  # one evaluation of a batch, the last one of the whole split
+        self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
+        for seconds, words in ((0.2, "1 second"), (40, "40 seconds"), (400, "7 minutes"), (9000, "2.5 hours")):
+            self.assertEqual(sweep_time.duration(seconds), words)
 
     def test_named_values_set_several_keys(self):
         batch = {"small": {"train.batch_size": 2, "train.steps": 6},

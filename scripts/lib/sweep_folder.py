@@ -171,12 +171,12 @@ def row_of(run, columns):
     return {column: as_cell(cell) for column, cell in cells.items()}
 
 
-def finished_run(folder, labels):
+def finished_run(folder, labels=None):
     """A run that is done or diverged as a GridPoint with these labels, read from its folder; None if there is none."""
     try:
         config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
         if summary["status"] in ("done", "diverged"):
-            return GridPoint(folder.name, {}, labels, [], config, folder, summary["status"], summary)
+            return GridPoint(folder.name, {}, labels or {}, [], config, folder, summary["status"], summary)
     except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
         pass
     return None
