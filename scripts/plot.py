@@ -27,10 +27,18 @@ EXAMPLES = """examples:
   scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
 """
-ONE_STEP = ("--step", {"type": int, "metavar": "N", "help": "step of the panels by depth (default: the last logged "
-                                                                  "with finite values)"})
-STEPS = ("--step", {"type": int, "metavar": "N", "action": "append",
-                    "help": "step of a panel by depth, may be repeated (default: the first and the last logged)"})
+
+
+def numbers(text):
+    """The whole numbers of a list such as "1,3"."""
+    return [int(part) for part in text.split(",")]
+
+
+STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
+                   "help": "step of the panels by depth, may be repeated (default: the last logged with finite values; "
+                           "cosine: the first, too)"})
+PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
+                       "help": "draw only these panels, counted from 1 in the order of reading"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step and the values that theory predicts"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
@@ -42,21 +50,22 @@ LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
 Kind = namedtuple("Kind", "plot needed help options")
 KINDS = {
     "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream",
-                   (ONE_STEP, THEORY)),
-    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor", ()),
+                   (STEP, THEORY, PANELS)),
+    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor",
+                  (PANELS,)),
     "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
     "branches": Kind(plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
-                     (ONE_STEP,)),
-    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (ONE_STEP,)),
+                     (STEP, PANELS)),
+    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS)),
     "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
-                   (STEPS,)),
+                   (STEP, PANELS)),
     "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models", (LOSS_X,)),
 }
 
 
 def figure(kind, *folders, **options):
     """The matplotlib figure of this kind of some run, probe or sweep folders. Options are those of the command: step=N
-    (cosine: step=[N, ...]), theory=True, site=NAME, x="tokens"; and paper=INCHES."""
+    or [N, ...], panels=[N, ...], theory=True, site=NAME, x="tokens"; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):
@@ -64,8 +73,7 @@ def figure(kind, *folders, **options):
     return drawn
 
 
-# Each kind is a function of this module: plot.layers(RUN, ...), plot.loss(RUN, ...), and so on.
-globals().update({kind: functools.partial(figure, kind) for kind in KINDS})
+layers, steps, heatmap, branches, heads, cosine, loss = (functools.partial(figure, kind) for kind in KINDS)
 
 
 def arguments():

@@ -139,7 +139,8 @@ class RandomPictures(MadeRuns):
                           if row[column] and math.isfinite(float(row[column]))}
                 points = {(step, loss) for step, loss, *_ in drawn[kind] if loss is not None}
                 self.assertLessEqual(points, values)
-                self.assertEqual(max((loss for _, loss in points), default=0), max((loss for _, loss in values), default=0))
+                largest = [max((loss for _, loss in pairs), default=0) for pairs in (points, values)]
+                self.assertEqual(*largest)
             self.assertTrue(all(row[1] <= high and (row[1] >= low or row[1] == 0) for row in drawn["val"]
                                 if row[1] is not None))
 

@@ -213,7 +213,7 @@ class Styles(MadeRuns):
             axes = plot.loss(self.root / "s1", self.root / "s2", x=x).axes[0]
             line = next(line for line in axes.lines if line.get_label() == "pre · layernorm")
             np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.5, 3, 2.5, 2]])
-            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "D"],
+            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"],
                              [[validation]])
             self.assertEqual(axes.get_xlabel(), plot_loss.AXES[x])
         for run, steps in (("s1", (1, 2, 3)), ("s2", (1, 3))):  # without the column
@@ -247,7 +247,7 @@ class Styles(MadeRuns):
     def test_cosines_are_those_of_the_log(self):
         runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
         first, last, training = plot.cosine(*runs).axes
-        for panel, step, title in ((first, 1, "at step 1"), (last, 60, "last steps (50–60)")):
+        for panel, step, title in ((first, 1, "at step 1"), (last, 60, "last step of each (50–60)")):
             self.assertEqual(panel.get_title(loc="left"), f"Cosine by depth, {title}")
             np.testing.assert_allclose(panel.lines[0].get_ydata(), [1 - 1 / (1 + layer * step) for layer in range(4)])
         self.assertEqual(training.get_title(loc="left"), "Cosine during training, blocks 1 and 3")

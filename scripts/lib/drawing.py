@@ -60,7 +60,8 @@ def drawn_points(axes):
     for collection in axes.collections:
         if isinstance(collection, (PolyCollection, LineCollection)):
             color = [*collection.get_facecolor(), *collection.get_edgecolor()][0]
-            yield to_hex(color), finite(np.concatenate([np.empty((0, 2)), *(p.vertices for p in collection.get_paths())]))
+            corners = [path.vertices for path in collection.get_paths()]
+            yield to_hex(color), finite(np.concatenate([np.empty((0, 2)), *corners]))
 
 
 def finite(points):

@@ -14,6 +14,7 @@ from lib.runs import PLACEMENT, matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 # Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -64,6 +65,11 @@ def text_size(points):
 def for_paper():
     """Whether the look is a paper's."""
     return matplotlib.rcParams["font.size"] == PAPER_LETTERS
+
+
+def is_narrow():
+    """Whether the figure is as wide as a column of a paper: it then has one column of panels."""
+    return matplotlib.rcParams["figure.figsize"][0] < NARROW
 
 
 def style(number):
@@ -202,7 +208,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     names         the texts that name_ends will write right of the panels
     panels        the number of panels needed; None: rows × columns"""
     width = matplotlib.rcParams["figure.figsize"][0]
-    if width < NARROW:
+    if is_narrow():
         rows, columns = panels or rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
@@ -253,28 +259,38 @@ def _set_widths(figure, columns, names):
 def end_names(groups):
     """The names to write at the ends of lines: all groups' names, or none if they would leave the panels too narrow."""
     names, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
-    longest = LONGEST_NAME if width == WIDTH else LONGEST_PAPER_NAME[width < NARROW]
+    longest = LONGEST_NAME if width == WIDTH else LONGEST_PAPER_NAME[is_narrow()]
     has_dash_legend = len(facets(groups)) > 1 < len({group.rest for group in groups})  # it has no names of groups
     fits = 1 < len(names) <= MOST_NAMES and max(map(len, names)) <= longest
     return names if fits and not has_dash_legend else []
 
 
-def group_handles(groups, deepest=None):
-    """A legend's handles: one handle per group; with several panels, one per colour and one per dash. `deepest`: the
-    number of blocks, if lines have a marker at each block; only lines of few blocks have."""
+def group_handles(groups, inside=None):
+    """A legend's handles: one handle per group; with several panels, one per colour and one per dash. A paper's figure
+    has no subtitle, which tells the seeds of all groups on a screen: it has a handle for the bands. `inside`: the
+    colour inside of markers, if it is another than that of the line."""
     def handle(text, color, dash, marker):
         return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
-                      markersize=scaled(5), marker=marker if deepest is not None and deepest <= MARKED else "")
+                      markersize=scaled(5), marker=marker, markerfacecolor=inside)
 
+    seeds = shared_seeds(groups)
+    bands = [Patch(color="#555555", alpha=0.16, linewidth=0, label=f"{MEAN} {seeds} seeds")]
+    bands = bands if seeds and for_paper() else []
     if len(facets(groups)) == 1:
-        statistic = None if shared_seeds(groups) else MEAN
-        return [handle(group.legend(statistic), group.color, group.dash, group.marker) for group in groups]
+        return [handle(group.legend(None if seeds else MEAN), group.color, group.dash, group.marker)
+                for group in groups] + bands
     leads, rests = ({getattr(group, name): group for group in groups} for name in ("lead", "rest"))
     if len(rests) == 1:
         return [handle(with_diverged(lead, groups), group.color, group.dash, group.marker)
-                for lead, group in leads.items()]
+                for lead, group in leads.items()] + bands
     colors = [handle(with_diverged(lead, groups), group.color, "-", "") for lead, group in leads.items()]
-    return colors + [handle(rest or "others", MUTED, group.dash, group.marker) for rest, group in rests.items()]
+    return colors + [handle(rest or "others", MUTED, group.dash, group.marker) for rest, group in rests.items()] + bands
+
+
+def split_by_values(groups, has_values):
+    """(the groups with values to draw, or all if none has; notes on the others): a legend has only what is drawn."""
+    drawn = [group for group in groups if has_values(group)] or groups
+    return drawn, [f"Without a finite value: {group.legend(None)}." for group in groups if group not in drawn]
 
 
 def with_diverged(lead, groups):

@@ -1,30 +1,35 @@
-"""Drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names of lines.
-
-A series is the logged steps of a run: an object with `run`, `steps` and index(step), such as those of sites.py. A
-function `pick` gives the values of a series that a panel shows."""
+"""Drawing in a panel: titles, axes and their ticks, lines with the range of their seeds, marks, names of lines."""
 
 import math
 
-from lib.figures import DOTS, INK, MARKED, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
+from lib.figures import DOTS, INK, MARKED, MARKERS, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
 from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
-from lib.sites import FIRST
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
+MARKS = 8  # markers of a long line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 # {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
 TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
 LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
-BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # behind a text that lies on lines
+BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that lies on lines
 
 
-def set_panel_title(axes, text):
-    """Sets a panel's title, in smaller letters, of at least 8 points, if it is wider than the panel. A paper's panels
-    have less room: "during training" is left out, as the axis shows it."""
-    title = axes.set_title(text.replace(" during training", "") if for_paper() else text)
-    share = axes.bbox.width / max(title.get_window_extent().width, 1)
-    title.set_size(max(PAPER_LETTERS, title.get_size() * min(1, share)))
+def set_panel_titles(panels, titles):
+    """Sets the titles of a figure's panels: all in letters of one size, so small that the widest ends before the next
+    panel, of at least 8 points. A paper's panels have less room: "during training" is left out, as the axis shows
+    it."""
+    drawn = [axes.set_title(literal(text.replace(" during training", "") if for_paper() else text))
+             for axes, text in zip(panels, titles)]
+    lefts = sorted({round(axes.bbox.x0) for axes in panels})
+    share = 1.0
+    for axes, title in zip(panels, drawn):
+        right = min((left for left in lefts if left > axes.bbox.x0 + 1), default=axes.figure.bbox.width)
+        room = right - axes.bbox.x0 - scaled(0.3) * axes.figure.dpi
+        share = min(share, room / max(title.get_window_extent().width, 1))
+    for title in drawn:
+        title.set_size(max(PAPER_LETTERS, share * title.get_size()))
 
 
 def write_unit(axes, text, right=False):
@@ -66,13 +71,17 @@ def on_steps(steps, values):
     return every, table
 
 
-def end_mark(axes, x, values, color):
-    """Draws a cross at the last finite value of a diverged run; on the upper edge if the value lies above the plot."""
+def end_mark(axes, end, color):
+    """Draws a cross at `end`, the last finite point (x, y) of a diverged run; at the upper edge if it lies above the
+    panel."""
+    axes.plot(end[0], min(end[1], axes.get_ylim()[1]), marker="X", markersize=scaled(11), color=color,
+              markeredgecolor="white", clip_on=False, zorder=6)
+
+
+def last_point(x, values):
+    """The last (x, value) that is finite; None if there is none."""
     good = np.flatnonzero(np.isfinite(values))
-    if good.size:
-        y = min(values[good[-1]], axes.get_ylim()[1])
-        axes.plot(x[good[-1]], y, marker="X", markersize=scaled(11), color=color, markeredgecolor="white",
-                  clip_on=False, zorder=6)
+    return (x[good[-1]], values[good[-1]]) if good.size else None
 
 
 def name_ends(axes, names, start=None):
@@ -90,8 +99,9 @@ def name_ends(axes, names, start=None):
             text_x = column if column - x < LONGEST_LEADER else x + scaled(10) / width
             ends.append((text_x == column, min(max(y, 0.0), 1.0), x, text_x, line.get_label()))
     ends.sort(key=lambda end: end[:2])
+    line = 1.15 * text_size(10) / height
     heights = [text_y for in_column in (False, True)
-               for text_y in apart([y for at_edge, y, *_ in ends if at_edge == in_column], 1.15 * text_size(10) / height)]
+               for text_y in apart([y for at_edge, y, *_ in ends if at_edge == in_column], line)]
     leader = {"arrowstyle": "-", "color": MUTED, "linestyle": DOTS, "linewidth": scaled(0.8), "relpos": (0, 0.5),
               "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
     for (_, y, x, text_x, name), text_y in zip(ends, heights):
@@ -167,7 +177,7 @@ def scale_y(axes, values, log=None):
 def draw(axes, x, rows, group, marker=None, second=False, line=True):
     """Draws a group's line, the mean of `rows` (runs, len(x)), and their band from the smallest to the largest, with
     gaps at values that are not finite and dots at single values between gaps. Without `line`, points; `second`: a thin
-    line without a name, the group's second one."""
+    line without a name, the group's second one. `marker`: on some points, so that lines of one grey differ."""
     mean, low, high = band(rows)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
@@ -177,48 +187,20 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True):
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     axes.plot(x, mean, color=color, linewidth=scaled(THIN if second else THICK), linestyle=group.dash if line else "",
-              marker=marker if line or marker else ".", markersize=scaled(4.2), label=label, zorder=3)
-    if alone.any() and marker is None:
-        axes.plot(x[alone], mean[alone], linestyle="", marker="o", markersize=scaled(5), color=color, zorder=3,
-                  markerfacecolor="white" if second else color)
+              marker=marker if line or marker else ".", markersize=scaled(3 if second else 4.2), label=label, zorder=3,
+              markevery=marked(x, marker) if line and marker else None)
+    if alone.any():
+        axes.plot(x[alone], mean[alone], linestyle="", marker=marker or "o", markersize=scaled(5), color=color,
+                  zorder=3, markerfacecolor="white" if second else color)
 
 
-def when_shown(series, step):
-    """ "at step 200", "last steps (180–200)", or "at initialisation" for step 0, that of probes: the steps that `step`
-    (None: the last; FIRST) is in these series."""
-    steps = sorted({int(s.steps[s.index(step)]) for s in series})
-    if steps == [0]:
-        return "at initialisation"
-    if len(steps) == 1:
-        return f"at step {steps[0]}"
-    return f"{'first' if step == FIRST else 'last'} steps ({steps[0]}–{steps[-1]})"
-
-
-def depth_panel(axes, groups, series, pick, step=None, line=True, first=0):
-    """Draws lines or points against the block, from layer `first` on, at one step (None: the last). `series`: for each
-    group, the list of its runs' series; `pick` gives a series' values as an array (steps, layers from 0). Returns the
-    rows drawn."""
-    drawn, deepest = [], max(pick(s).shape[1] for s in sum(series, [])) - 1
-    for group, members in zip(groups, series):
-        rows = np.stack([pick(s)[s.index(step)] for s in members])
-        draw(axes, np.arange(rows.shape[1]), rows, group, group.marker if deepest <= MARKED else None, line=line)
-        drawn.append(rows)
-    whole_x(axes, deepest)
-    axes.set_xlim(left=first - 0.02 * deepest - 0.05)
-    axes.set_xticks(sorted({max(tick, first) for tick in block_ticks(deepest)}))
-    axes.set_xlabel("block" if first else "block (0 = embedding output)")
-    return drawn
-
-
-def depth_panels(panels, faceted, title, series, pick, step=None, **options):
-    """Draws each of `faceted`, as figures.facets has them, in its panel by depth_panel, with the title "TITLE by depth"
-    and the facet, or the step if there is one facet. `series`: {group: list of its runs' series}. Returns the rows
-    drawn in all."""
-    drawn, when = [], when_shown(sum(series.values(), []), step)
-    for panel, (facet, groups) in zip(panels, faceted):
-        set_panel_title(panel, f"{title} by depth, {facet or when}")
-        drawn += depth_panel(panel, groups, [series[group] for group in groups], pick, step, **options)
-    return drawn
+def marked(x, marker):
+    """The indices of the points of a line that get its marker: all of few blocks, else about eight, evenly along x and
+    at other places for another marker."""
+    if len(x) <= MARKED + 1 and x[-1] <= MARKED:
+        return None
+    places = (np.arange(MARKS) + MARKERS.index(marker) / len(MARKERS)) / MARKS
+    return sorted({int(index) for index in np.searchsorted(x, x[0] + places * (x[-1] - x[0]))})
 
 
 def block_ticks(deepest, most=8):
@@ -228,56 +210,6 @@ def block_ticks(deepest, most=8):
         return list(range(0, deepest + 1, apart))
     apart = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if deepest <= most * n)
     return list(range(0, deepest + 1, apart))
-
-
-def step_panel(axes, groups, series, pick, second=None):
-    """Draws lines against the step. `pick` gives a series' values, one a step, and `second` those of each group's thin
-    second line. Returns the rows drawn. Crosses come later, with mark_diverged."""
-    drawn = []
-    for group, members in zip(groups, series):
-        for chosen in filter(None, (pick, second)):
-            steps, rows = on_steps([s.steps for s in members], [chosen(s) for s in members])
-            draw(axes, steps, rows, group, second=chosen is second)
-            drawn.append(rows)
-    whole_x(axes, max(s.steps[-1] for s in sum(series, [])))
-    axes.set_xlabel("step")
-    return drawn
-
-
-def mark_diverged(axes, groups, series, pick):
-    """Draws crosses where runs diverged. To be called when the limits are set."""
-    for group, members in zip(groups, series):
-        for logged in members:
-            if logged.run.diverged:
-                end_mark(axes, logged.steps, pick(logged), group.color)
-
-
-def first_and_last(panels, titles, groups, series, picks, log=None):
-    """Draws, in each of the panels, the first block against the step and, thin, the last block unless that is the
-    first; all on one scale. Each of `picks` gives a series' values as an array (steps, layers from 0). Returns the name
-    of the last block: "block 12", or "last block" if the depths differ."""
-    depths = {picks[0](s).shape[1] - 1 for s in sum(series, [])}
-    deepest, has_last = max(depths), depths != {1}
-    last = f"block {deepest}" if len(depths) == 1 else "last block"
-    blocks = f"blocks 1 and {deepest}" if has_last else "block 1"
-    if len(depths) > 1:
-        blocks = "first and last block"
-    drawn = []
-    for panel, pick in zip(panels, picks):
-        drawn += step_panel(panel, groups, series, layer_of(pick, 1), layer_of(pick, -1) if has_last else None)
-    for panel, title, pick in zip(panels, titles, picks):
-        set_panel_title(panel, f"{title} during training, {blocks}")
-        scale_y(panel, drawn, log)
-        if has_last:
-            style_legend(panel, ("block 1", last))
-        for layer in (1, -1) if has_last else (1,):
-            mark_diverged(panel, groups, series, layer_of(pick, layer))
-    return last
-
-
-def layer_of(pick, layer):
-    """A function that gives the values of one layer of a series, from those that `pick` gives of all layers."""
-    return lambda s: pick(s)[:, layer]
 
 
 def style_legend(axes, names):
@@ -290,5 +222,6 @@ def style_legend(axes, names):
     else:
         axes.set_ylim(low, high + 0.13 * (high - low))
     narrow = {"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4}
+    is_narrow = axes.get_position().width * axes.figure.get_figwidth() < scaled(3)
     axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=text_size(10), ncol=2,
-                **(narrow if for_paper() else {"handlelength": 2.2}))
+                **(narrow if is_narrow else {"handlelength": 2.2}))

@@ -5,7 +5,7 @@ import math
 
 from lib.command import ScriptError
 from lib.drawing import drawing
-from lib.figures import MUTED, NARROW, X_AXIS, for_paper, literal, new_figure, scaled, text_size
+from lib.figures import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
@@ -93,7 +93,7 @@ def plot(groups, site="stream"):
     subject = "residual stream" if site == "stream" else site
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
     height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
-    narrow = matplotlib.rcParams["figure.figsize"][0] < NARROW  # all maps of one quantity, then all of the other
+    narrow = is_narrow()  # all maps of one quantity, then all of the other
     figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
                               f"The {subject} at every layer and step", shared_settings(groups, GEOMETRIC),
                               mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))

@@ -6,15 +6,15 @@ import math
 
 from lib.command import ScriptError
 from lib.drawing import drawing
-from lib.figures import (MUTED, NAME_LETTER, end_names, facets, for_paper, group_handles, literal, new_figure,
-                         scaled, text_size)
+from lib.figures import (MUTED, NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal,
+                         new_figure, scaled, split_by_values, text_size)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, band, end_mark, name_ends, nothing_finite, on_steps, set_panel_title, tick_text, ticker,
-                        whole_x, write_unit)
+from lib.panels import (THICK, apart, band, end_mark, last_point, marked, name_ends, nothing_finite, on_steps,
+                        set_panel_titles, tick_text, ticker, whole_x, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
 
-MAX_DIAMONDS = 80  # a group: more would lie on one another
+MOST_MARKS = 80  # validation losses of a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
 FAR = 4  # times the uniform level: a validation loss above it would squash the rest
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
@@ -83,19 +83,28 @@ def limits(training, validation, levels, guessing):
 
 def draw_levels(axes, levels, end):
     """Draws a dotted line for each level within the plot, with its name at the right end, `end` on the x axis; a name
-    that would overlap the one above moves to the left."""
+    that would overlap the one above moves to the left. In a narrow figure the names stand right of the panel."""
     low, high = axes.get_ylim()
-    above, shift = math.inf, 0
+    to_share = axes.transData + axes.transAxes.inverted()
+    above, shift, shown = math.inf, 0, {}
     for name, level in sorted(levels.items(), key=lambda item: -item[1]):
         if not low < level < high:
             continue
         axes.axhline(level, color="#777777", linewidth=scaled(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
+        shown[name] = to_share.transform((0, level))[1]
+        if is_narrow():
+            continue
         height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
         shift = shift + scaled(92) if above - height < scaled(15) else 0
         text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
         axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
                       size=text_size(10), color=MUTED)
         above = height
+    if is_narrow():
+        line = 1.15 * text_size(10) / (72 * axes.get_position().height * axes.figure.get_figheight())
+        for name, height in zip(reversed(shown), apart(sorted(shown.values()), line)):
+            axes.text(1 + scaled(0.08), height, name, transform=axes.transAxes, va="center", size=text_size(10),
+                      color=MUTED)
 
 
 def loss_table(run, x):
@@ -113,7 +122,7 @@ def loss_table(run, x):
 
 def draw_group(axes, group, tables):
     """Draws a group's training loss, smoothed, with the range of its seeds or, for one run, every row; its validation
-    loss as diamonds; crosses where runs diverged. At a step, x is the mean over the seeds, as the loss is."""
+    loss as the group's marker; crosses where runs diverged. At a step, x is the mean over the seeds, as the loss is."""
     def joined(column):
         return on_steps([tables[run][:, STEP] for run in group.runs], [tables[run][:, column] for run in group.runs])[1]
 
@@ -123,21 +132,23 @@ def draw_group(axes, group, tables):
         axes.fill_between(x, least, most, color=group.color, alpha=0.16, linewidth=0)
     else:
         axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=scaled(0.9))
+    is_marked = not np.isfinite(joined(VALIDATION)).any() or np.isfinite(mean).sum() == 1
     axes.plot(x, smooth(mean, bool(group.diverged)), color=group.color, linewidth=scaled(THICK), zorder=3,
-              linestyle=group.dash, label=literal(group.name), marker="o" if np.isfinite(mean).sum() == 1 else None,
-              markersize=scaled(5))
+              linestyle=group.dash, label=literal(group.name), marker=group.marker if is_marked else None,
+              markevery=marked(x, group.marker), markersize=scaled(5))
     mean, least, most = band(joined(VALIDATION))
     shown = np.flatnonzero(np.isfinite(mean))
     few = shown.size <= 30
-    if shown.size > MAX_DIAMONDS:  # evenly, the last and the largest among them
-        shown = np.union1d(shown[::-1][::math.ceil(shown.size / MAX_DIAMONDS)], np.nanargmax(most))
+    if shown.size > MOST_MARKS:  # evenly, the last and the largest among them
+        shown = np.union1d(shown[::-1][::math.ceil(shown.size / MOST_MARKS)], np.nanargmax(most))
     spread = np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None
-    axes.errorbar(x[shown], mean[shown], yerr=spread, linestyle="", marker="D", color=group.color,
+    axes.errorbar(x[shown], mean[shown], yerr=spread, linestyle="", marker=group.marker, color=group.color,
                   markersize=scaled(6.5 if few else 4), markerfacecolor="white",
                   markeredgewidth=scaled(1.7 if few else 1.1), elinewidth=scaled(1.4), zorder=4)
     for run in group.runs:
         if run.diverged:
-            end_mark(axes, tables[run][:, X], tables[run][:, TRAIN], group.color)
+            if end := last_point(tables[run][:, X], tables[run][:, TRAIN]):
+                end_mark(axes, end, group.color)
 
 
 @drawing
@@ -153,21 +164,24 @@ def plot(groups, x="step"):
     faceted = facets(groups)
     names = end_names(groups) if len(faceted) == 1 and not for_paper() else []
     columns = min(2, len(faceted))
-    marks = marks_of(validated, any(run.diverged for run in runs))
+    finite = {run: np.isfinite(tables[run][:, [TRAIN, VALIDATION]]).any() for run in runs}
+    drawn, missing = split_by_values(groups, lambda group: any(finite[run] for run in group.runs))
+    marks = marks_of(validated, any(run.diverged and finite[run] for run in runs))
     title = "Training and validation loss" if validated else "Training loss"
-    handles = group_handles(groups) + (marks if for_paper() else [])
+    handles = group_handles(drawn, "white" if validated else None)
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
-                                shared_settings(groups), handles, panel_titles=len(faceted) > 1, names=["bits"])
+                                shared_settings(groups), handles + (marks if for_paper() else []), notes=missing,
+                                panel_titles=len(faceted) > 1, names=["unigram" if is_narrow() else "bits"])
     for axes, (facet, members) in zip(panels, faceted):
         axes.set_ylim(low, high)
         if log:
             axes.set_yscale("log")
-        set_panel_title(axes, facet)
         for group in members:
             draw_group(axes, group, tables)
-        if not any(np.isfinite(curve).any() for curve in sum(curves, [])):
+        if not any(finite.values()):
             nothing_finite(axes)
         label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x, last, names)
+    set_panel_titles(panels, [facet for facet, _ in faceted])
     for empty in panels[len(faceted):]:
         empty.remove()
     if not for_paper():
@@ -182,7 +196,7 @@ def label_axes(axes, levels, x, last, names):
     `last` x."""
     width = axes.get_position().width * axes.figure.get_figwidth()
     names_share = scaled(0.4 + NAME_LETTER * max(map(len, names)) if names else 0) / width
-    share = min(0.6, names_share + scaled(1.3) / width)  # of the panel that is room
+    share = 0.02 if is_narrow() else min(0.6, names_share + scaled(1.3) / width)  # of the panel that is room
     whole_x(axes, last, 1 - share, whole=x != "seconds")
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
     end = last * (1 + share / (1 - share))
@@ -191,13 +205,16 @@ def label_axes(axes, levels, x, last, names):
     draw_levels(axes, levels, end)
     axes.set_xlabel(AXES[x])
     write_unit(axes, "loss (nats per character)")
-    write_unit(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
-    bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
-    for axis in (axes.yaxis, bits.yaxis):
+    scales = [axes.yaxis]
+    if not is_narrow():
+        write_unit(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
+        bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
+        bits.spines["right"].set_visible(False)
+        bits.tick_params(length=0)
+        scales.append(bits.yaxis)
+    for axis in scales:
         axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v, (1e-3, 1e4))))
         axis.set_minor_locator(ticker.NullLocator())
-    bits.spines["right"].set_visible(False)
-    bits.tick_params(length=0)
     name_ends(axes, names, 1 - share + scaled(0.3) / width)
 
 
@@ -208,6 +225,6 @@ def marks_of(validated, diverged):
 
     marks = [Line2D([], [], color="#555555", linewidth=scaled(THICK), label="training, smoothed")]
     if validated:
-        marks.append(mark("D", "validation", markersize=scaled(6.5), markeredgewidth=scaled(1.7),
+        marks.append(mark("o", "validation", markersize=scaled(6.5), markeredgewidth=scaled(1.7),
                           markerfacecolor="white"))
     return marks + [mark("X", "diverged", markersize=scaled(10), markeredgecolor="white")] * diverged

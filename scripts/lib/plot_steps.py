@@ -1,15 +1,7 @@
 """Plots the norm of the whole gradient before clipping, and the factor of clipping, against the step."""
 
-from operator import attrgetter
-
-from lib.drawing import drawing
-from lib.figures import end_names, facets, group_handles, new_figure
-from lib.panels import mark_diverged, name_ends, scale_y, set_panel_title, step_panel, write_unit
-from lib.groups import shared_settings
-
-# Columns of panels: title, unit, and member of Steps.
-PANELS = (("Norm of the gradient", "before clipping (nats per unit)", "norm"),
-          ("Clipping", "factor on the gradient; 1: none", "clip"))
+from lib import curves
+from lib.curves import Measure, Picture
 
 
 class Steps:
@@ -21,22 +13,11 @@ class Steps:
         self.steps, self.norm, self.clip = rows[:, 0].astype(int), rows[:, 1], rows[:, 2]
 
 
-@drawing
-def plot(groups):
-    """The figure: norm and clip factor against the step, a row for each of `facets`."""
-    faceted, names = facets(groups), end_names(groups)
-    figure, axes = new_figure(len(faceted), 2, 3.45, "Gradient norm and clipping", shared_settings(groups),
-                              group_handles(groups), names=names)
-    series = {group: [Steps(run) for run in group.runs] for group in groups}
-    for column, (title, unit, pick) in enumerate(PANELS):
-        panels, pick = axes[column::2], attrgetter(pick)
-        drawn = []
-        for panel, (facet, members) in zip(panels, faceted):
-            set_panel_title(panel, f"{title}, {facet}" if facet else title)
-            write_unit(panel, unit)
-            drawn += step_panel(panel, members, [series[group] for group in members], pick)
-        for panel, (_, members) in zip(panels, faceted):  # one scale for all facets
-            scale_y(panel, drawn, log=column == 0 or None)
-            mark_diverged(panel, members, [series[group] for group in members], pick)
-            name_ends(panel, names)
-    return figure
+STEPS = Picture("Gradient norm and clipping", lambda run: [Steps(run)], (
+    Measure("Norm of the gradient", "norm", "before clipping (nats per unit)", True),
+    Measure("Clipping", "clip", "factor on the gradient; 1: none", None)))
+
+
+def plot(groups, **options):
+    """The figure: norm and clip factor, a row for each of figures.facets. Options: those of curves.plot."""
+    return curves.plot(STEPS, groups, **options)
