@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from lib import run_weights, safetensors_io
+from lib.command import ScriptError
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of computed tensors; other names are parameters, or in PLAIN
 WORST = 8  # tensors shown
@@ -76,7 +77,7 @@ def main():
             tensors, metadata = safetensors_io.read(path)
             errors = differences(tensors, recompute(tensors, metadata))
             good &= report(path, errors, arguments.tolerance)
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ScriptError, OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
             print(f"[torch] {path}: {' '.join(str(error).split())}", file=sys.stderr)
             good = False
     sys.exit(0 if good else 1)

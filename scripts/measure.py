@@ -38,8 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, ask, printable, text_table
-from lib.forward import Transformer, cross_entropy, normed, statistics
-from lib.keys import NORMS, completed
+from lib.forward import Decoder, cross_entropy
+from lib.keys import completed
 from lib.run_text import require_text, split_text
 
 # Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
@@ -93,21 +93,24 @@ class Model:
             return safetensors_io.read(folder / "dump")[0]
 
 
+def decoder_of(model, kind):
+    """The Model's weights as a Decoder of numpy, or of a `kind` of it, in double."""
+    weights = {name: array.astype(float) for name, array in model.weights.items()}
+    progress = run_weights.branch_progress(model.config, {"step": model.step})
+    return kind(np, model.config, weights, progress)
+
+
 # ---- of one batch -----------------------------------------------------------------------------------------------
 
 
 def lens(model):
     """The loss of each layer's stream. ScriptError unless the last one is the loss that the engine has computed."""
-    config, tensors = completed(model.config["model"]), model.tensors
-    head = model.weights.get("head.weight", model.weights["embed.token.weight"]).T.astype(float)
-    losses = []
-    for x in model.streams:
-        final = normed(config, tensors, "final_norm", x) if config["final_norm"] else x
-        losses.append(cross_entropy(final @ head, tensors["targets"]))
-    loss = float(tensors["loss"][0])
+    decoder, targets = decoder_of(model, Decoder), model.tensors["targets"]
+    losses = [cross_entropy(decoder.output(x), targets) for x in model.streams]
+    loss = float(model.tensors["loss"][0])
     if not math.isclose(losses[-1], loss, rel_tol=1e-3):
-        raise ScriptError(f"no lens of {config['norm']}: got {losses[-1]:.6g} at the last layer; expected {loss:.6g}",
-                          1)
+        norm = decoder.model["norm"]
+        raise ScriptError(f"no lens of {norm}: got {losses[-1]:.6g} at the last layer; expected {loss:.6g}", 1)
     return losses
 
 
@@ -225,30 +228,37 @@ def validation_windows(model):
     return tokens[indices], tokens[indices + 1]
 
 
+class Frozen(Decoder):
+    """A decoder that notes in `own` {norm: deviations (B, T, ..., 1)} what each norm divides by. Those in `frozen`,
+    {norm: deviation}, divide by that instead."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.own, self.frozen = {}, {}
+
+    def deviation(self, name, y, axis):
+        self.own[name] = super().deviation(name, y, axis)
+        return self.frozen.get(name, self.own[name])
+
+
 def freeze(model, average=lambda rows: rows.mean((0, 1), keepdims=True)):
     """The use of each norm: {"loss", "characters" over which it is taken, "all": rise with all norms frozen, "norms":
     {name: {"deviation", "spread", "rise"}}}. `deviation`: the average that is frozen (the mean over groups); `spread`:
     standard deviation over average of the rows' own; rises, in nats, are of the loss on the validation text. `average`:
-    a function of the deviations (B, T, groups, 1) that returns what is frozen. ScriptError: a norm that divides no row
-    by a number of its own."""
-    config = completed(model.config["model"])
-    weights = {name: array.astype(float) for name, array in model.weights.items()}
-    if NORMS[config["norm"]]["over"] not in ("features", "groups"):
-        raise ScriptError(f"--freeze: {config['norm']} divides no token by a deviation of its own; "
-                          "expected layernorm, rmsnorm or groupnorm")
-    progress = run_weights.branch_progress(model.config, {"step": model.step})
+    a function of the deviations that returns what is frozen. ScriptError: a norm that divides no row by a number of
+    its own."""
+    decoder = decoder_of(model, Frozen)
     tokens, targets = validation_windows(model)
-    deviations = {}  # {norm: the rows' own}
 
     def loss(frozen):
-        def norm(name, x):
-            if name not in deviations:  # in the first pass, without a frozen norm
-                deviations[name] = statistics(config, x)[1]
-            return normed(config, weights, name, x, frozen.get(name))
+        decoder.frozen = frozen
+        return cross_entropy(decoder.logits(tokens), targets)
 
-        return Transformer(model.config, weights, norm, progress).loss(tokens, targets)
-
-    whole = loss({})
+    whole, deviations = loss({}), dict(decoder.own)
+    if not deviations or any(own.shape[:2] != tokens.shape for own in deviations.values()):
+        norm = decoder.model["norm"]
+        what = "the model has no norms" if norm == "none" else f"{norm} divides no token by a deviation of its own"
+        raise ScriptError(f"--freeze: {what}; expected layernorm, rmsnorm or groupnorm")
     frozen = {name: average(own) for name, own in deviations.items()}
     return {"loss": whole, "characters": tokens.size, "all": loss(frozen) - whole, "norms": {
         name: {"deviation": float(own.mean()), "spread": float(own.std() / own.mean()),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The PyTorch twin of normscope's model: same formulas, same parameter names, same measured sites.
+"""normscope's model in PyTorch: its parameter names and measured sites, by the equations of lib/forward.py.
 
     import torch_model
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
-As a script it loads a model and prints its size and kind. Letters: B batch, T context, C = d_model, H heads,
-D = C/H, F = d_ff, V vocabulary, L blocks. Dropout is left out, because nothing here trains.
+As a script it loads a model and prints its size and kind. B batch, T context, V vocabulary. Parameters are 0 until
+weights are loaded. Dropout is left out, because nothing here trains.
 """
 
 import argparse
@@ -26,233 +26,63 @@ except ImportError as import_error:
     restart(import_error, advice, topic="torch")
 
 from lib import run_weights
-from lib.command import printable
+from lib.command import ScriptError, printable
+from lib.forward import Decoder, equation
 from lib.keys import NORMS, PLACEMENTS, completed, placements
 
-ACTIVATIONS = {
-    "relu": functional.relu,
-    "relu2": lambda x: functional.relu(x) ** 2,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    "silu": functional.silu,
-    "swiglu": functional.silu,  # of the gate, which then multiplies `in`
-}
 
+def shapes_of(model, vocab_size):
+    """{name: shape} of the parameters and of batch norm's running statistics. `model`: a completed section."""
+    width, hidden, shapes = model["d_model"], model["d_ff"], {}
 
-def norm_count(placement):
-    """The number of norms in a sublayer, from the placement's row. The first is called `<sublayer>_norm`, wherever it
-    is in the sublayer, the second `<sublayer>_post_norm`."""
-    return sum(PLACEMENTS[placement][name] for name in ("norm_in", "norm_branch", "norm_out"))
+    def linear(name, outputs, inputs, has_bias):
+        shapes[f"{name}.weight"] = (outputs, inputs)
+        if has_bias:
+            shapes[f"{name}.bias"] = (outputs,)
 
+    def norm(name, width):
+        row = equation(NORMS, "norm", model["norm"])
+        has_gain = model["norm_affine"] and model["norm"] != "none"
+        sizes = {"weight": width * has_gain, "bias": width * (has_gain and model["norm_bias"] and row["bias"]),
+                 "alpha": row["alpha"], "shift": row["shift"],
+                 **dict.fromkeys(("running_mean", "running_var"), width * (row["over"] == "batch"))}
+        shapes.update({f"{name}.{part}": (int(size),) for part, size in sizes.items() if size})
 
-class Norm(nn.Module):
-    """A norm of (B, T, C). All but dyt and derf differ only in the axes of the mean and the variance."""
+    def branch_end(prefix, row, inputs, has_bias):
+        if model["inner_norm"] or row["inner_norm"]:
+            norm(f"{prefix}.inner_norm", inputs)
+        linear(f"{prefix}.out", width, inputs, has_bias)
 
-    def __init__(self, config, width):
-        super().__init__()
-        self.kind, self.groups = config["norm"], config["norm_groups"]
-        self.eps, self.eps_outside = config["norm_eps"], config["norm_eps_outside"]
-        self.detached = config["norm_detach"]
-        affine = config["norm_affine"]
-        has_bias = affine and config["norm_bias"] and NORMS[self.kind]["bias"]
-        self.weight = nn.Parameter(torch.ones(width)) if affine else None
-        self.bias = nn.Parameter(torch.zeros(width)) if has_bias else None
-        if self.kind in ("dyt", "derf"):
-            self.alpha = nn.Parameter(torch.full((1,), 0.5))
-        if self.kind == "derf":
-            self.shift = nn.Parameter(torch.zeros(1))
-        if self.kind == "batchnorm":
-            self.register_buffer("running_mean", torch.zeros(width))
-            self.register_buffer("running_var", torch.ones(width))
+    def around_branch(prefix, row):
+        for kind in ("norm", "post_norm")[: row["norm_in"] + row["norm_branch"] + row["norm_out"]]:
+            norm(f"{prefix}_{kind}", width)
+        if row["learned_scale"] or model["branch_scale_learned"] != "none":
+            is_vector = model["branch_scale_learned"] == "vector" and not row["learned_scale"]
+            shapes[f"{prefix}_scale"] = (width if is_vector else 1,)
 
-    def forward(self, x):
-        y = self.normalise(x)
-        if self.weight is not None:
-            y = self.weight * y
-        return y if self.bias is None else y + self.bias
-
-    def normalise(self, x):
-        """The norm of x (B, T, C) before gain and bias. ValueError: the norm is not known."""
-        if self.kind == "layernorm":
-            return self.standardise(x, dims=-1)
-        if self.kind == "rmsnorm":
-            return x / self.root(self.mean(x * x, -1))
-        if self.kind == "groupnorm":  # groups of features of one token
-            return self.standardise(x.unflatten(-1, (self.groups, -1)), dims=-1).flatten(-2)
-        if self.kind == "instancenorm":  # over the T tokens of one sequence: sees the future
-            return self.standardise(x, dims=1)
-        if self.kind == "batchnorm":  # over all B*T tokens: sees the future, and the other sequences
-            if not self.training:
-                return (x - self.running_mean) / self.root(self.running_var)
-            with torch.no_grad():
-                tokens = x.flatten(0, 1)
-                self.running_mean.lerp_(tokens.mean(0), 0.1)
-                self.running_var.lerp_(tokens.var(0, unbiased=True), 0.1)
-            return self.standardise(x, dims=(0, 1))
-        if self.kind == "dyt":
-            return torch.tanh(self.alpha * x)
-        if self.kind == "derf":
-            return torch.erf(self.alpha * x + self.shift)
-        raise ValueError(f"[model] norm: '{self.kind}' is not known")
-
-    def standardise(self, x, dims):
-        centred = x - self.mean(x, dims)
-        return centred / self.root(self.mean(centred * centred, dims))
-
-    def mean(self, x, dims):
-        """The mean over dims, with norm_detach a constant in the backward pass."""
-        mean = x.mean(dims, keepdim=True)
-        return mean.detach() if self.detached else mean
-
-    def root(self, variance):
-        return variance.sqrt() + self.eps if self.eps_outside else (variance + self.eps).sqrt()
-
-
-class HeadNorm(nn.Module):
-    """The norm of qk_norm and qkv_norm: rmsnorm over the D features of a head, with one gain (D) for all heads."""
-
-    def __init__(self, width, eps):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
-
-    def forward(self, x):
-        return self.weight * x / ((x * x).mean(-1, keepdim=True) + self.eps).sqrt()
-
-
-def rotate(x):
-    """rope of (B, H, T, D): feature i of each half is rotated, as a pair, by the angle t * 10000^(-2i/D)."""
-    length, width = x.shape[-2:]
-    position = torch.arange(length, dtype=x.dtype, device=x.device)
-    rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=x.dtype, device=x.device) / width)
-    angle = position[:, None] * rate
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], dim=-1)
-
-
-def sinusoid(length, like):
-    """The position table (T, C) of Vaswani et al. 2017: sine at even features, cosine at odd ones."""
-    width = like.shape[-1]
-    position = torch.arange(length, dtype=like.dtype, device=like.device)
-    rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=like.dtype, device=like.device) / width)
-    angle = position[:, None] * rate
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
-
-
-def inner_norm(config, width):
-    """The norm before the output matrix of a sublayer, if the config has one."""
-    return Norm(config, width) if config["inner_norm"] and config["norm"] != "none" else nn.Identity()
-
-
-class Attention(nn.Module):
-    """Causal attention of H heads, scale 1/sqrt(D)."""
-
-    def __init__(self, config):
-        super().__init__()
-        width, self.n_head = config["d_model"], config["n_head"]
-        self.rope = config["position"] == "rope"
-        self.qkv = nn.Linear(width, 3 * width, bias=config["bias"])
-        self.inner_norm, self.out = inner_norm(config, width), nn.Linear(width, width, bias=config["bias"])
-        for part, normed in (("q", config["qk_norm"]), ("k", config["qk_norm"]), ("v", False)):
-            has_norm = normed or config["qkv_norm"]
-            norm = HeadNorm(width // self.n_head, config["norm_eps"]) if has_norm else nn.Identity()
-            self.add_module(f"{part}_norm", norm)
-
-    def forward(self, x):
-        q, k, v = (part.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
-        q, k, v = self.q_norm(q), self.k_norm(k), self.v_norm(v)
-        if self.rope:
-            q, k = rotate(q), rotate(k)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
-        future = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(diagonal=1)
-        weights = scores.masked_fill(future, -math.inf).softmax(-1)
-        return self.out(self.inner_norm((weights @ v).transpose(1, 2).flatten(-2)))
-
-
-class FeedForward(nn.ModuleDict):
-    """out(act(in(x))), or for swiglu out(silu(gate(x)) * in(x))."""
-
-    def __init__(self, config):
-        width, hidden, bias = config["d_model"], config["d_ff"], config["ffn_bias"]
-        super().__init__({"in": nn.Linear(width, hidden, bias=bias)})
-        if config["activation"] == "swiglu":
-            self["gate"] = nn.Linear(width, hidden, bias=bias)
-        self["inner_norm"], self["out"] = inner_norm(config, hidden), nn.Linear(hidden, width, bias=bias)
-        self.activation = ACTIVATIONS[config["activation"]]
-
-    def hidden(self, x):
-        if "gate" in self:
-            return self.activation(self["gate"](x)) * self["in"](x)
-        return self.activation(self["in"](x))
-
-
-class Block(nn.Module):
-    """Attention, then the FFN, each with the norms of its placement."""
-
-    def __init__(self, config, number, placements):
-        super().__init__()
-        self.number, self.placements, self.residual = number, dict(zip(("attn", "ffn"), placements)), config["residual"]
-        self.n_layer = config["n_layer"]
-        attn, ffn = ({**config, "inner_norm": config["inner_norm"] or name == "subln"} for name in placements)
-        self.attn, self.ffn = Attention(attn), FeedForward(ffn)
-        width, written, learned = config["d_model"], config["branch_scale"], config["branch_scale_learned"]
-        self.scale = config["n_layer"] ** float(written[2:]) if isinstance(written, str) else float(written)  # "L^-0.5"
-        for name, placement in self.placements.items():
-            count = 0 if config["norm"] == "none" else norm_count(placement)
-            self.add_module(f"{name}_norm", Norm(config, width) if count >= 1 else nn.Identity())
-            self.add_module(f"{name}_post_norm", Norm(config, width) if count == 2 else nn.Identity())
-            if placement == "rezero" or learned != "none":
-                size = width if learned == "vector" and placement != "rezero" else 1
-                start = torch.full((size,), 0.0 if placement == "rezero" else self.scale)
-                self.register_parameter(f"{name}_scale", nn.Parameter(start))
-
-    def forward(self, x, tap, warm_up=1.0):
-        """The stream (B, T, C) after the block. tap(site, tensor) sees every site; `warm_up` multiplies both
-        branches."""
-
-        def attention(h):
-            tap("attn_in", h)
-            y = self.attn(h)
-            tap("attn_out", y)
-            return y
-
-        def feed_forward(h):
-            tap("ffn_in", h)
-            hidden = self.ffn.hidden(h)
-            tap("ffn_hidden", hidden)
-            y = self.ffn["out"](self.ffn["inner_norm"](hidden))
-            tap("ffn_out", y)
-            return y
-
-        x = self.sublayer("attn", attention, x, warm_up)
-        tap("stream_mid", x)
-        x = self.sublayer("ffn", feed_forward, x, warm_up)
-        tap("stream", x)
-        return x
-
-    def sublayer(self, name, F, x, warm_up):
-        """The stream after a sublayer F that reads the stream x; a line for each placement."""
-        N, N2 = getattr(self, f"{name}_norm"), getattr(self, f"{name}_post_norm")
-        scale = warm_up * getattr(self, f"{name}_scale", self.scale)
-        placement, skip = self.placements[name], x if self.residual else 0.0
-        if placement in ("pre", "subln"):
-            return skip + scale * F(N(x))
-        if placement == "post":
-            return N(skip + scale * F(x))
-        if placement in ("sandwich", "peri"):
-            return skip + scale * N2(F(N(x)))
-        if placement == "res_post":
-            return skip + scale * N(F(x))
-        if placement == "deepnorm":
-            return N((2 * self.n_layer) ** 0.25 * skip + scale * F(x))
-        if placement == "keel":
-            return N2(2 * self.n_layer * skip + scale * F(N(x)))
-        if placement == "pre_scaled":  # in block 1 the factor is 1, and F reads N(x) itself
-            return skip + scale * F(N(x) / math.sqrt(self.number) if self.number > 1 else N(x))
-        if placement == "rezero":
-            return skip + scale * F(x)
-        if placement == "none":
-            return skip + scale * F(x)
-        raise ValueError(f"[model] norm_placement: '{placement}' is not known")
+    shapes["embed.token.weight"] = (vocab_size, width)
+    if model["position"] == "learned":
+        shapes["embed.position.weight"] = (model["context"], width)
+    rows = [[equation(PLACEMENTS, "norm_placement", name) for name in pair] for pair in placements(model)]
+    if model["embed_norm"] or rows[0][0]["embed_norm"]:
+        norm("embed_norm", width)
+    for number, (attn, ffn) in enumerate(rows):
+        block = f"blocks.{number}"
+        linear(f"{block}.attn.qkv", 3 * width, width, model["bias"])
+        branch_end(f"{block}.attn", attn, width, model["bias"])
+        for part, has_norm in (("q", model["qk_norm"]), ("k", model["qk_norm"]), ("v", False)):
+            if has_norm or model["qkv_norm"]:
+                shapes[f"{block}.attn.{part}_norm.weight"] = (width // model["n_head"],)
+        for name in ("in", "gate")[: 1 + (model["activation"] == "swiglu")]:
+            linear(f"{block}.ffn.{name}", hidden, width, model["ffn_bias"])
+        branch_end(f"{block}.ffn", ffn, hidden, model["ffn_bias"])
+        around_branch(f"{block}.attn", attn)
+        around_branch(f"{block}.ffn", ffn)
+    if model["final_norm"]:
+        norm("final_norm", width)
+    if not model["tie_embeddings"]:
+        shapes["head.weight"] = (vocab_size, width)
+    return shapes
 
 
 class Transformer(nn.Module):
@@ -260,20 +90,19 @@ class Transformer(nn.Module):
 
     def __init__(self, config, vocab_size):
         super().__init__()
-        config = completed(config.get("model", config))
-        pairs = placements(config)
-        self.config, self.context = config, config["context"]
+        self.config = completed(config.get("model", config))
         self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
-        width = config["d_model"]
-        self.embed = nn.ModuleDict({"token": nn.Embedding(vocab_size, width)})
-        if config["position"] == "learned":
-            self.embed["position"] = nn.Embedding(self.context, width)
-        has_norms = config["norm"] != "none"
-        embed_norm = config["embed_norm"] or pairs[0][0] == "peri"
-        self.embed_norm = Norm(config, width) if has_norms and embed_norm else nn.Identity()
-        self.blocks = nn.ModuleList(Block(config, number, pair) for number, pair in enumerate(pairs, start=1))
-        self.final_norm = Norm(config, width) if has_norms and config["final_norm"] else nn.Identity()
-        self.head = None if config["tie_embeddings"] else nn.Linear(width, vocab_size, bias=False)
+        for name, shape in shapes_of(self.config, vocab_size).items():
+            *path, last = name.split(".")
+            module = self
+            for part in path:  # blocks.0.attn: modules within modules, which give the parameter its name
+                if not hasattr(module, part):
+                    module.add_module(part, nn.Module())
+                module = getattr(module, part)
+            if last.startswith("running_"):
+                module.register_buffer(last, torch.zeros(shape))
+            else:
+                module.register_parameter(last, nn.Parameter(torch.zeros(shape)))
 
     def forward(self, tokens, sites=None):
         """Logits (B, T, V) of tokens (B, T). A dict given as `sites` receives {(layer, site): tensor}, blocks
@@ -285,21 +114,26 @@ class Transformer(nn.Module):
                 if tensor.requires_grad:
                     tensor.retain_grad()
 
-        x = self.embed["token"](tokens)
-        if "position" in self.embed:
-            x = x + self.embed["position"].weight[: tokens.shape[1]]
-        elif self.config["position"] == "sinusoidal":
-            x = x + sinusoid(tokens.shape[1], like=x)
-        x = self.embed_norm(x)
-        tap(0, "stream", x)
-        for block in self.blocks:
-            warm_up = min(self.branch_progress / block.number, 1.0)
-            x = block(x, lambda site, tensor, layer=block.number: tap(layer, site, tensor), warm_up)
-        x = self.final_norm(x)
-        tap(len(self.blocks) + 1, "final", x)
-        logits = functional.linear(x, self.embed["token"].weight) if self.head is None else self.head(x)
-        tap(len(self.blocks) + 1, "logits", logits)
-        return logits
+        return TorchDecoder(self).logits(tokens, tap)
+
+
+class TorchDecoder(Decoder):
+    """The Decoder of a Transformer. Batch norm keeps running moments while it trains, and uses them in evaluation."""
+
+    def __init__(self, module):
+        weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        super().__init__(torch, module.config, weights, module.branch_progress)
+        self.training = module.training
+
+    def feature_moments(self, name, x):
+        running = [self.weights[f"{name}.{part}"] for part in ("running_mean", "running_var")]
+        if not self.training:
+            return running
+        mean, square = super().feature_moments(name, x)
+        count = x.shape[0] * x.shape[1]
+        for kept, moment in zip(running, (mean, square * count / (count - 1))):  # the unbiased variance
+            kept.lerp_(moment.detach().flatten(), 0.1)
+        return mean, square
 
 
 def cross_entropy(logits, targets, reduction="mean"):
@@ -341,9 +175,9 @@ def load(path, dtype=torch.float32):
 @torch.no_grad()
 def text_loss(model, tokens):
     """Mean nats per character over windows at 0, T, 2T, ... and a shorter last one."""
-    total = 0.0
-    for start in range(0, len(tokens) - 1, model.context):
-        window = tokens[start : start + model.context + 1]
+    total, context = 0.0, model.config["context"]
+    for start in range(0, len(tokens) - 1, context):
+        window = tokens[start : start + context + 1]
         total += cross_entropy(model(window[None, :-1]), window[None, 1:], reduction="sum").item()
     return total / (len(tokens) - 1)
 
@@ -357,7 +191,7 @@ def main():
     count = sum(parameter.numel() for parameter in model.parameters())
     placement = model.config["norm_placement"]
     placement = placement if isinstance(placement, str) else json.dumps(placement)
-    norm, blocks = model.config["norm"], len(model.blocks)
+    norm, blocks = model.config["norm"], model.config["n_layer"]
     print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
     print(f"weights of {printable(model.source)}")
     if arguments.loss:
@@ -374,5 +208,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    except (ScriptError, OSError, RuntimeError, ValueError, KeyError) as error:
         sys.exit(f"{error}")

@@ -28,9 +28,8 @@ PLACEMENT = [
      ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
     ("src/check/equations.cpp", "if (kind == deepnorm)",
      "if (kind == made_up) return F ? N2(join(std::sqrt(3 * L), *F)) : N(x);\n    if (kind == deepnorm)"),
-    ("scripts/torch_model.py", 'if placement == "none":',
-     'if placement == "made_up":\n            return N2((3 * self.n_layer) ** 0.5 * skip + F(N(x)))\n'
-     '        if placement == "none":'),
+    ("scripts/lib/forward.py", '"none": lambda: skip',
+     '"made_up": lambda: N2((3 * L) ** 0.5 * skip + a * F(N(x))),\n            "none": lambda: skip'),
 ]
 # y = g x / (2 rms(x))
 NORM = [
@@ -44,9 +43,8 @@ NORM = [
      "config.norm != NormKind::rmsnorm && config.norm != NormKind::made_up;"),
     ("src/check/equations.cpp", "const double *gain = parameter(name",
      "for (double& half : y) half /= config.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
-    ("scripts/torch_model.py", 'if self.kind == "rmsnorm":',
-     'if self.kind == "made_up":\n            return x / self.root((x * x).mean(-1, keepdim=True)) / 2\n'
-     '        if self.kind == "rmsnorm":'),
+    ("scripts/lib/forward.py", '"none": lambda net',
+     '"made_up": lambda net, name, x: net.scaled(name, x, -1) / 2,\n    "none": lambda net'),
 ]
 # A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again,
 # so it must lie in the padding behind the last member, where it changes no other member's place: the assertion proves
@@ -108,6 +106,11 @@ class MadeUpRows(unittest.TestCase):
         recipes = readme[readme.index("**Add a placement**"):readme.index("a sample in")]
         for name in files(PLACEMENT) | files(NORM):
             self.assertIn(name.removeprefix("src/"), recipes)
+        for header, edits in (("norms", NORM), ("placement", PLACEMENT)):
+            comment = (Path(ROOT) / f"src/model/{header}.h").read_text(encoding="utf-8").partition("#pragma")[0]
+            named = set(re.findall(r"\S+\.(?:py|cpp)", comment))
+            self.assertEqual(named, {"check/equations.cpp", "scripts/lib/forward.py"})
+            self.assertLessEqual(named, {name.removeprefix("src/") for name in files(edits)})
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 
     def test_config_and_schema(self):

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 from cli import TEXT, CliTest, read_safetensors, write_safetensors
@@ -20,7 +21,9 @@ import torch
 import torch_combinations
 import torch_model
 from check_with_torch import recompute
-from lib import forward, run_weights
+from lib import forward
+from lib.command import ScriptError
+from lib.keys import NORMS
 
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False,
          "activation": "relu",
@@ -57,12 +60,12 @@ class Twin:
 
     def streams(self):
         sites = self.sites()
-        return [sites[layer, "stream"] for layer in range(len(self.model.blocks) + 1)]
+        return [sites[layer, "stream"] for layer in range(self.model.config["n_layer"] + 1)]
 
     @torch.no_grad()
     def lens(self):
-        head = self.model.head or (lambda x: x @ self.model.embed["token"].weight.T)
-        return [torch_model.cross_entropy(head(self.model.final_norm(x)), self.targets).item() for x in self.streams()]
+        decoder = torch_model.TorchDecoder(self.model)
+        return [torch_model.cross_entropy(decoder.output(x), self.targets).item() for x in self.streams()]
 
     def rank(self):
         p = [torch.linalg.svdvals(x.flatten(0, 1)) for x in self.streams()]
@@ -83,7 +86,7 @@ class Twin:
     def dead(self):
         sites = self.sites()
         return [None, *(sites[block, "ffn_hidden"].abs().amax((0, 1)).eq(0).double().mean().item()
-                        for block in range(1, len(self.model.blocks) + 1))]
+                        for block in range(1, self.model.config["n_layer"] + 1))]
 
     def influence(self):
         x = self.streams()
@@ -161,40 +164,52 @@ class Measure(CliTest):
                                   "amplification")
                 self.assert_close([result["sharpness"]], [twin.sharpness()], 0.01, "sharpness")
 
-    def test_the_forward_pass_is_pytorchs(self):
+    def test_numpy_and_pytorch_compute_the_same(self):
         for name, model in torch_combinations.combinations().items():
             if not re.fullmatch(r"post \(.*|\w+ (layernorm|none) swiglu|sandwich \w+ relu2", name):
                 continue
             with self.subTest(name):
                 config = {"model": model, "train": {"steps": 1, "batch_size": 2}}
                 tensors, metadata = torch_combinations.dump(self.folder, config, name)
-                exact, weights = recompute(tensors, metadata), torch_combinations.parameters(tensors)
-                resolved = json.loads(metadata["config"])
-                model = forward.Transformer(resolved, weights, progress=run_weights.branch_progress(resolved, metadata))
-                streams = model.streams(tensors["tokens"])[::2]
-                for layer, x in enumerate(streams):
-                    expected = exact[f"act.{layer}.stream"]
-                    self.assertLess(np.abs(x - expected).max() / np.abs(expected).max(), 2e-6, layer)
-                self.assertAlmostEqual(model.loss(tensors["tokens"], tensors["targets"]), exact["loss"][0], delta=1e-6)
+                exact, sites = recompute(tensors, metadata), {}
+                weights = {name: x.astype(float) for name, x in torch_combinations.parameters(tensors).items()}
+                decoder = forward.Decoder(np, json.loads(metadata["config"]), weights)
+                decoder.logits(tensors["tokens"], lambda layer, site, x: sites.update({f"act.{layer}.{site}": x}))
+                self.assertEqual(sites.keys(), {name for name in exact if name.startswith("act.")})
+                for site, x in sites.items():
+                    self.assertLess(np.abs(x - exact[site]).max() / np.abs(exact[site]).max(), 1e-7, site)
+
+    def test_a_name_without_an_equation_is_refused(self):
+        """A new norm whose row says that it has statistics over features, as layernorm; and a new activation."""
+        run = self.trained("gelu")
+        for key, name in (("norm", "layernorm"), ("activation", "gelu")):
+            model = measure.Model(run.path)
+            model.config["model"][key] = "made_up"
+            says = rf"\[model\] {key}: 'made_up' has no equation in scripts/lib/forward.py; expected one of .*{name}"
+            with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
+                measure.freeze(model)
+            with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
+                torch_model.Transformer(model.config, 9)(torch.zeros(1, 2, dtype=int))
 
     def frozen_in_torch(self, run, names):
-        """The loss on the validation text with these norms frozen, by PyTorch in float64."""
+        """The loss on the validation text with these norms frozen, by PyTorch in float64, and the names of all."""
         model, _ = torch_model.load(run.path, torch.float64)
         tokens, targets = map(torch.from_numpy, measure.validation_windows(measure.Model(run.path)))
-        norms = {name: norm for name, norm in model.named_modules() if isinstance(norm, torch_model.Norm)}
-        rows = {}
-        for name, norm in norms.items():
-            def noted(variance, name=name, norm=norm):
-                rows[name] = torch_model.Norm.root(norm, variance)
-                return rows[name]
+        rows, own = {}, forward.Decoder.deviation
 
-            norm.root = noted
+        def noted(net, name, y, axis):
+            rows[name] = own(net, name, y, axis)
+            return rows[name]
+
+        def frozen(net, name, y, axis):
+            return constants[name] if name in names else own(net, name, y, axis)
+
         with torch.no_grad():
-            model(tokens)
-            for name, norm in norms.items():
-                constant = rows[name].mean((0, 1), keepdim=True)
-                norm.root = (lambda _, constant=constant: constant) if name in names else norm.root
-            return torch_model.cross_entropy(model(tokens), targets).item(), set(norms)
+            with mock.patch.object(forward.Decoder, "deviation", noted):
+                model(tokens)
+            constants = {name: torch.full_like(row, 0) + row.mean((0, 1)) for name, row in rows.items()}
+            with mock.patch.object(forward.Decoder, "deviation", frozen):
+                return torch_model.cross_entropy(model(tokens), targets).item(), set(rows)
 
     def test_frozen_norms(self):
         for name in ("pre", "gelu", "post_tied", "peri"):

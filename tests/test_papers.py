@@ -520,8 +520,10 @@ class Measured(CliTest):
             rises = [own["all"], *(row["rise"] for row in own["norms"].values())]
             self.assertLess(max(map(abs, rises)), 1e-6)
             tokens, targets = measure.validation_windows(model)
-            weights = {name: array.astype(float) for name, array in model.weights.items()}
-            x = forward.Transformer(model.config, weights).streams(tokens)[-1]
+            sites = {}
+            decoder = measure.decoder_of(model, forward.Decoder)
+            decoder.logits(tokens, lambda layer, site, x, sites=sites: sites.update({(layer, site): x}))
+            weights, x = decoder.weights, sites[model.config["model"]["n_layer"], "stream"]
             x = x - x.mean(-1, keepdims=True) if norm == "layernorm" else x
             x = x / np.sqrt((x * x).mean(-1) + model.config["model"]["norm_eps"]).mean() * weights["final_norm.weight"]
             x = x + weights.get("final_norm.bias", 0)

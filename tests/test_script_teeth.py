@@ -70,6 +70,12 @@ def lengthened(first, gradients, rate, decay):
 
 without_fault = radial.law_of_length
 
+
+def with_its_own(net, name, y, axis):
+    net.own[name] = forward.Decoder.deviation(net, name, y, axis)
+    return net.own[name]
+
+
 # (fault, the module of the test that must fail, the test's name, what plants the fault)
 FAULTS = [
     ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
@@ -86,7 +92,7 @@ FAULTS = [
     ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
      lambda: mock.patch.object(measure.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
     ("a frozen norm that keeps each row's own deviation", test_papers, "test_frozen_norms",
-     lambda: mock.patch.object(measure, "normed", lambda *arguments: forward.normed(*arguments[:4]))),
+     lambda: mock.patch.object(measure.Frozen, "deviation", with_its_own)),
     ("the mean of a vector beside its rms, not its mean square", test_papers,
      "test_a_mean_is_measured_beside_that_of_a_random_direction",
      lambda: mock.patch.object(centred, "mean_over_law", lambda model: [

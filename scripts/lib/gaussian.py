@@ -7,6 +7,7 @@ import math
 from collections import namedtuple
 
 from lib.command import ScriptError
+from lib.forward import ACTIVATIONS, erf
 from lib.runs import np
 
 
@@ -23,22 +24,10 @@ class NoPrediction(ScriptError):
 ORDERS = 40  # terms of a Hermite series
 SPACING = 0.025  # of the points Z, at which means over a standard normal variable are taken
 Z = np.arange(-8, 8 + SPACING / 2, SPACING)
-_ERF_AT = np.linspace(-6, 6, 24001)
-_ERF = np.array([math.erf(x) for x in _ERF_AT])
-FUNCTIONS = {
-    "relu": lambda x: np.maximum(x, 0),
-    "gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),
-}
+FUNCTIONS = {name: functools.partial(ACTIVATIONS[name], np) for name in ("relu", "gelu", "gelu_tanh", "silu")}
 POINTWISE = {"dyt": lambda x: np.tanh(0.5 * x), "derf": lambda x: erf(0.5 * x)}  # norms, at their first alpha
 # Moments of f(u_t): `value` E f(u_t) f(u_s), `slope` E f'(u_t) f'(u_s), (T, T); `mean` E f(u_t), `gain` E f'(u_t), (T).
 Response = namedtuple("Response", "value slope mean gain")
-
-
-def erf(x):
-    """The error function of an array, by linear interpolation."""
-    return np.interp(x, _ERF_AT, _ERF)
 
 
 @functools.cache

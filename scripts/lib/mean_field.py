@@ -22,6 +22,7 @@ from collections import namedtuple
 from lib.attention_kernels import Attention
 from lib.command import ScriptError, argument, ask, printable
 from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
+from lib.forward import branch_scale
 from lib.gaussian import (FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of,
                           mean_square, response)
 from lib.keys import PLACEMENTS, completed, placements
@@ -206,12 +207,6 @@ def variance_of(model, rows, columns):
     if scheme == "gpt2":
         return model["init"]["std"]**2
     return 2 / columns if scheme == "kaiming_normal" else 2 / (rows + columns)
-
-
-def branch_scale(model):
-    """A number, or L^-a."""
-    scale = model["branch_scale"]
-    return model["n_layer"]**float(scale.removeprefix("L^")) if isinstance(scale, str) else float(scale)
 
 
 # ---- scope and accuracy -----------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ void add_tables(Json& root) {
     root["x-norms"][row.name] = {{"over", over[static_cast<int>(row.over)]},
                                  {"centred", row.centred},
                                  {"bias", row.has_bias},
-                                 {"alpha", row.has_alpha}};
+                                 {"alpha", row.has_alpha},
+                                 {"shift", row.has_shift}};
   const auto power = [](const DepthFactor& p) {
     Json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
