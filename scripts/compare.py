@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
+Runs that are not done count in means, but in no difference.
 
-Below the table, losses are subtracted seed by seed, over the seeds that are done in both configs. A config is compared
-with the one that has the base's value of the first varied key and the same other keys, as post, L 12 with pre, L 12. If
-there is none, it is compared with the first earlier config that differs from it in one key, else with the base. A
-config that serves as partner by the first rule (pre, L 12) has no partner itself. A repeat of a config is compared with
-its earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other
-keys. Remarks say how the configs differ, which results stand out, and what cannot be concluded.
+Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. An asterisk
+marks a clear difference: it has three seeds or more, and chance alone makes one as large in at most one case of 20
+(Student's t). With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so
+that only the placement differs. The rule: a config is compared with the one that has the base's value of the first
+varied key and the same other keys; if there is none, with the first earlier config that differs from it in one key,
+else with the base. So pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config
+is compared with its earlier run. The first varied key is the first in the order of labels: keys with words, named grid
+entries, other keys. Remarks say how the configs differ, which results stand out, and what cannot be concluded.
 
-Losses are in nats per character; grad first/last: gradient norm of block 1's parameters divided by that of block L's;
-growth: rms of the stream after block L over that before block 1."""
+Losses are in nats per character. final val: final_val_loss of each run's summary.json, the loss of the whole validation
+text after the last step; best val: the lowest during training, on eval.batches; grad first/last: gradient norm of block
+1's parameters divided by that of block L's; growth: rms of the stream after block L over that before block 1.
+
+--ranges prints a table of ranges, mean ± K s, for a page or a file. s is the standard deviation over the seeds of the
+row, but at least the low median of s over the rows; a ratio is taken by its logarithm. --check prints one line: how
+many means are in the ranges of a file that has such a table, and which are not; the exit code is 1 if any is not."""
 
 import collections
 import csv
@@ -24,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.command import Parser, ScriptError, printable, run_command, text_table
 from lib.comparison import comparison
 from lib.pairs import CLEAR
+from lib.ranges import checked, measured, tables_in, titles_of
 from lib.runs import find_runs
 
 EXAMPLES = """examples:
@@ -162,8 +171,20 @@ def print_json(result):
     print(json.dumps(json.loads(written, parse_constant=lambda _: None), indent=2))
 
 
+def check(file, paths, groups):
+    """Prints how many figures of the groups are in the ranges of the file. Returns the exit code."""
+    tables = tables_in(Path(file).read_text(encoding="utf-8"))
+    own = [table for table in tables if table.folder == " ".join(paths)] or tables
+    if len(own) != 1:
+        raise ScriptError(f"{printable(file)}: has {len(tables)} tables of ranges, and not one of "
+                          f"{printable(' '.join(paths))}; expected one, as --ranges prints it")
+    (inside, outside), count = checked(own[0], groups), sum(map(len, own[0].rows.values()))
+    print("; ".join([f"{inside} of {count} means are in the ranges of {printable(file)}", *outside]))
+    return int(bool(outside))
+
+
 def main(arguments=None):
-    """Reads the command line and prints the comparison."""
+    """Reads the command line and prints the comparison. Returns the exit code."""
     parser = Parser("compare", __doc__)
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
@@ -174,16 +195,26 @@ def main(arguments=None):
                         help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the table, comma-separated")
-    form.add_argument("--json", action="store_true", help="the whole comparison, for programs")
+    form.add_argument("--json", action="store_true",
+                      help="the whole comparison, for programs; scripts/README.md describes it")
+    form.add_argument("--ranges", metavar="K", type=float, help="ranges to expect, mean ± K s, as a table in Markdown")
+    form.add_argument("--check", metavar="FILE", help="hold the means to the ranges of a file")
     args = parser.parse_args(arguments)
     if args.target is not None and not math.isfinite(args.target):
         raise ScriptError(f"--target: got {args.target}; expected a loss, such as 2.0")
+    if args.ranges is not None and not 0 < args.ranges < math.inf:
+        raise ScriptError(f"--ranges: got {args.ranges}; expected a number above 0, such as 3")
     unreadable = []  # messages about damaged runs
     runs = find_runs(args.runs, "config.json", unreadable)
     if not runs:
         raise ScriptError(unreadable[0], 1)
     result = comparison(runs, args.base, args.target)
-    if args.json:
+    code, groups = 0, {entry["label"]: entry["group"] for entry in result["runs"]}
+    if args.check:
+        code = check(args.check, args.runs, groups)
+    elif args.ranges is not None:
+        print(measured(" ".join(args.runs), titles_of(groups), groups, args.ranges), end="")
+    elif args.json:
         print_json(result)
     elif args.csv:
         print_csv(result["runs"])
@@ -194,6 +225,7 @@ def main(arguments=None):
         print("".join(f"- {remark['text']}\n" for remark in result["remarks"]), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)
+    return code
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import unittest
 
 import numpy as np
 
-from cli import TEXT, VOCABULARY, CliTest, Run, merged, write_run
+from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
 
 from lib import comparison, pairs, runs
 
@@ -462,6 +462,17 @@ class Command(CompareTest):
         (row,) = [row for row in csv.DictReader(io.StringIO(self.compare("--csv", "runs"))) if row["n_layer"] == "3"]
         self.assertEqual(row["train.lr"], "0.5")  # a varied key is a column
 
+    def test_members_of_the_json_are_documented(self):
+        self.make_seeds("post", {2: 2.7, 3: 2.8}, {"model": {"norm_placement": "post"}})
+        self.make_seeds("fast", [2.1, 2.2], {"train": {"lr": 0.01}})
+        result = json.loads(self.compare("--json", "--target", "2", "runs"))
+        with open(os.path.join(ROOT, "scripts", "README.md"), encoding="utf-8") as file:
+            documented = set(re.findall(r"`(\w+)`", file.read()))
+        entries = [result, result["runs"][0], *result["runs"][0]["metrics"].values(), *result["paired"],
+                   *result["rates"], *result["remarks"]]
+        self.assertTrue(result["paired"] and result["rates"])
+        self.assertLessEqual(set().union(*entries), documented)
+
     def test_a_base_of_choice(self):
         for name in ("post", "runs/post-1", "post-1", "runs/post-1/", "./runs//post-1"):
             self.assertIn("- pre against post: ", self.compare("runs", "--base", name))
@@ -485,6 +496,31 @@ class Command(CompareTest):
         result = json.loads(done.stdout)
         self.assertEqual([run["label"] for run in result["runs"]], ["pre", "post"])
         self.assertEqual(done.stderr.splitlines(), lines)
+
+    def test_ranges_and_a_grade(self):
+        """Runs with other seeds are graded by a table that --ranges has printed, in one line."""
+        self.make_seeds("post", {2: 2.8, 3: 2.9}, {"model": {"norm_placement": "post"}})
+        table = self.compare("runs", "--ranges", "3")
+        self.assertIn("| `runs` | best val | final val | final train | grad first/last | growth |\n|---|", table)
+        self.assertRegex(table, r"(?m)^\| post \| 2\.50 to 3\.10 \| 2\.50 to 3\.10 \| 4\.25 to 4\.25 \| .* \|$")
+        self.write("page.md", f"Expect:\n\n{table}\nNo range: | final val | 2 |\n")
+        self.assertEqual(self.compare("runs", "--check", "page.md"), "10 of 10 means are in the ranges of page.md\n")
+        self.clear()
+        self.make_seeds("pre", [2.7, 2.9, 3.1])
+        self.make_seeds("post", [2.7], {"model": {"norm_placement": "post"}})
+        graded = self.script("compare.py", "runs", "--check", "page.md", code=1)
+        self.assertEqual((graded.stdout, graded.stderr), (
+            "8 of 10 means are in the ranges of page.md; pre: best val 2.9, expected 2.20 to 2.80; "
+            "pre: final val 2.9, expected 2.20 to 2.80\n", ""))
+        self.write("page.md", table + "\n" + table)
+        for arguments, words in ((("--check", "page.md"), "page.md: has 2 tables of ranges, and not one of runs; "),
+                                 (("--check", "none.md"), "none.md: No such file"),
+                                 (("--ranges", "0"), "--ranges: got 0.0; expected a number above 0")):
+            done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "runs", *arguments, cwd=self.folder)
+            self.assertEqual(done.stderr.count("\n"), 1)
+            self.assertIn(words, done.stderr)
+        self.assertIn("no row has two values of best val; train more seeds",
+                      self.compare("runs/pre-1", "--ranges", "3", code=2))
 
     def test_what_a_target_takes(self):
         """Steps, tokens and seconds to a loss, linear between evaluations."""

@@ -16,6 +16,7 @@ from cli import LONG, CliTest, run_script, without_comparison
 from made_runs import draw_once
 from test_readme import copy_tree
 
+from lib import ranges
 from lib.comparison import comparison  # in scripts, which cli.py puts on the path
 from lib.groups import Group
 from lib.runs import find_runs
@@ -27,6 +28,10 @@ TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 4, "warmup_steps": 1,
         "train.steps": 4, "train.warmup_steps": 1, "model.d_ff": 24, "model.n_layer": 1}
 
 
+def grid_of(table):
+    return table.folder.removeprefix(course.RUNS)
+
+
 def made_up(losses, status="done"):
     """A group with these final validation losses."""
     is_diverged = status == "diverged"
@@ -35,24 +40,28 @@ def made_up(losses, status="done"):
 
 class Page(unittest.TestCase):
     def test_each_grid_has_a_table_and_a_command(self):
-        tables = course.tables(TEXT)
-        self.assertEqual(sorted(table.grid for table in tables), GRIDS)
+        tables = ranges.tables_in(TEXT)
+        self.assertEqual(sorted(map(grid_of, tables)), GRIDS)
         for table in tables:
             self.assertIn(str(table), TEXT)
-            line = f"scripts/sweep.py configs/course/{table.grid}.json --out runs/course/{table.grid}"
+            grid = grid_of(table)
+            line = f"scripts/sweep.py configs/course/{grid}.json --out runs/course/{grid}"
             self.assertIn(line, course.commands(TEXT))
 
     def test_ranges_are_outward_and_hold_for_means(self):
         groups = {"a": made_up([2.001, 2.011, 2.021]), "b": made_up([3.004, 3.104, 3.204]),
                   "c": made_up([4.0], "diverged")}
-        table = course.measured(course.Table("grid", ["final val"], {}), groups)
+        table = ranges.measured("runs", ["final val"], groups)
         self.assertEqual(table.rows, {"a": ["1.98 to 2.05"], "b": ["2.80 to 3.41"], "c": ["diverged"]})
-        self.assertEqual(course.misses(table, groups), [])
-        self.assertEqual(course.misses(table, {**groups, "b": made_up([2.7, 3.3])}), [])
-        (line,) = course.misses(table, {**groups, "a": made_up([2.05, 2.06])})
-        self.assertEqual(line, "grid: a: final val: got 2.055; expected 1.98 to 2.05")
-        self.assertEqual(len(course.misses(table, {"a": groups["a"], "b": groups["c"], "c": groups["b"]})), 2)
-        self.assertEqual(course.range_text([-4.0, -3.0], 0.1, "grad first/last"), "0.0001 to 0.0007")
+        self.assertEqual(ranges.tables_in(f"words\n{TEXT}\n{table}")[-1], table)
+        self.assertEqual(ranges.checked(table, groups), (3, []))
+        self.assertEqual(ranges.checked(table, {**groups, "b": made_up([2.7, 3.3])}), (3, []))
+        self.assertEqual(
+            ranges.checked(table, {"a": made_up([2.05, 2.06]), "b": groups["c"], "c": groups["b"], "d": 0}),
+            (0, ["d: no row of the table", "a: final val 2.055, expected 1.98 to 2.05",
+                 "b: final val 1 of 1 diverged, expected 2.80 to 3.41", "c: final val 3.104, expected diverged"]))
+        self.assertEqual(ranges.checked(table, {"a": groups["a"], "b": groups["b"]}), (2, ["c: no runs"]))
+        self.assertEqual(ranges.range_text(-3.5, 0.3, "grad first/last"), "0.0001 to 0.0007")
 
     def test_every_quotation_follows_a_command(self):
         self.assertEqual((len(course.quotations(TEXT)), TEXT.count("```text")), (10, 10))
@@ -77,8 +86,8 @@ class Commands(CliTest):
                 run = run_script(*words, cwd=self.folder) if words[0].endswith(".py") else self.call(
                     *words[1:], program=self.path(words[0]))
                 self.assertEqual(run.returncode, 1 if FAILING in line else 0, f"{run.stdout}\n{run.stderr}")
-        for table in course.tables(TEXT):
-            entries = comparison(find_runs([self.path(course.RUNS, table.grid)], "config.json"))["runs"]
+        for table in ranges.tables_in(TEXT):
+            entries = comparison(find_runs([self.path(table.folder)], "config.json"))["runs"]
             self.assertEqual([entry["label"] for entry in entries], list(table.rows))
 
 
@@ -86,14 +95,14 @@ class Commands(CliTest):
 class Long(unittest.TestCase):
     def test_ranges_hold_for_seeds_that_did_not_set_them(self):
         with tempfile.TemporaryDirectory() as folder:
-            lines = [line for table in course.tables(TEXT)
-                     for line in course.misses(table, course.train(table.grid, [6, 7, 8], folder))]
+            lines = [line for table in ranges.tables_in(TEXT)
+                     for line in ranges.checked(table, course.train(grid_of(table), [6, 7, 8], folder))[1]]
         self.assertEqual(lines, [])
 
     def test_quotations_are_what_the_program_prints(self):
         with tempfile.TemporaryDirectory() as folder:
-            for table in course.tables(TEXT):
-                course.train(table.grid, [1, 2, 3], Path(folder, course.RUNS))
+            for table in ranges.tables_in(TEXT):
+                course.train(grid_of(table), [1, 2, 3], Path(folder, course.RUNS))
             for lines, quoted in course.quotations(TEXT):
                 with self.subTest(quoted):
                     here = [line.replace(course.RUNS, f"{folder}/{course.RUNS}") for line in lines]
