@@ -25,6 +25,7 @@ the state of the runs saved (a second SIGINT or SIGTERM ends at once, without th
 
 import collections
 import contextlib
+import math
 import os
 import queue
 import shutil
@@ -36,7 +37,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import sweep_time
+from lib import processors, sweep_time
 from lib.command import Parser, ScriptError, argument, printable, program, run_command
 from lib.files import read_json
 from lib.grid import folder_name, load_sweep, resolve
@@ -131,14 +132,10 @@ def progress(runs, running, jobs):
 
 
 def usable_cores():
-    """OMP_NUM_THREADS, else the number of processors that this process may use, at most the container's quota."""
-    cores = len(os.sched_getaffinity(0))
+    """OMP_NUM_THREADS, else the number of processors that this process may use, at most its quota."""
     with contextlib.suppress(KeyError, ValueError):
-        cores = max(1, int(os.environ["OMP_NUM_THREADS"]))
-    with contextlib.suppress(OSError, ValueError):  # ValueError: "max", no limit
-        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split())
-        cores = min(cores, -(-quota // period))
-    return cores
+        return max(1, math.ceil(min(int(os.environ["OMP_NUM_THREADS"]), processors.quota())))
+    return processors.usable()
 
 
 def time_text(runs, jobs, start):

@@ -11,6 +11,7 @@
 #include <limits>
 #include <sstream>
 
+#include "core/machine.h"
 #include "core/random.h"
 #include "io/csv.h"
 #include "io/utf8.h"
@@ -123,7 +124,8 @@ TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
   const ScratchFile pipe("pipe");
   REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
   const FileDescriptor writer(pipe.path, O_RDWR);  // so that a reader neither waits for one nor sees an end
-  struct sigaction action {}, old {};
+  struct sigaction action {
+  }, old{};
   action.sa_handler = [](int) {};
   ::sigaction(SIGALRM, &action, &old);
   const itimerval soon{{0, 10'000}, {0, 10'000}};  // again and again: the first may come before the read
@@ -244,4 +246,39 @@ TEST_CASE("control characters are spelled out, not sent") {
   CHECK(escape_controls("\u202egpj") == "\\u202egpj");                     // turns the text around
   CHECK(escape_controls("\xFF\xC3(\xE2\x82") == "\\xff\\xc3(\\xe2\\x82");  // not UTF-8
   CHECK(escape_controls("a\nb\x1B", "\n\t") == "a\nb\\x1b");
+}
+
+TEST_CASE("machine: the limits are those of the process's control groups and of all above them") {
+  using Files = std::vector<std::pair<std::string, std::string>>;  // below the root, and their bytes
+  constexpr double none = std::numeric_limits<double>::infinity();
+  const auto limits = [](const Files& files) {
+    const ScratchFolder root;
+    for (const auto& [name, bytes] : files) {
+      std::filesystem::create_directories(std::filesystem::path(root.file(name)).parent_path());
+      root.write(name, bytes);
+    }
+    const GroupLimits found = group_limits(root.path);
+    return std::pair(found.processors, found.memory_bytes);
+  };
+  const std::pair own{"proc/self/cgroup", "0::/user/job\n"};  // version 2
+  const std::string group = "sys/fs/cgroup/";
+  CHECK(limits({}) == std::pair(none, none));
+  CHECK(
+      limits({own, {group + "user/job/cpu.max", "max 100000\n"}, {group + "user/job/memory.max", "max\n"}}) ==
+      std::pair(none, none));
+  CHECK(
+      limits({own, {group + "user/job/cpu.max", "150000 100000\n"}, {group + "user/memory.max", "4096\n"}}) ==
+      std::pair(1.5, 4096.0));
+  CHECK(limits({own,
+                {group + "user/job/cpu.max", "400000 100000\n"},
+                {group + "user/cpu.max", "200000 100000\n"}}) == std::pair(2.0, none));
+  CHECK(limits({own, {group + "cpu.max", "100000 100000\n"}, {group + "memory.max", "8192\n"}}) ==
+        std::pair(1.0, 8192.0));  // a container's root, under a path of the host
+  const std::pair old{"proc/self/cgroup", "5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/x\n0::/\n"};
+  CHECK(limits({old,
+                {group + "cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n"},
+                {group + "cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"},
+                {group + "cpu,cpuacct/cpu.cfs_quota_us", "300000\n"},
+                {group + "cpu,cpuacct/cpu.cfs_period_us", "100000\n"},
+                {group + "memory/job/memory.limit_in_bytes", "1048576\n"}}) == std::pair(3.0, 1048576.0));
 }

@@ -1,15 +1,18 @@
 """The scripts as programs: their help, the Python and the locale that they run in, and the messages of the shell
 scripts."""
 
+import math
 import os
 import pathlib
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from cli import BINARY, ROOT, CliTest, environment  # which finds lib
+from lib import processors
 from lib.papers import names_of_experiments
 
 SCRIPTS = os.path.join(ROOT, "scripts")
@@ -26,6 +29,29 @@ class Scripts(CliTest):
         """Makes a shell script of these lines that comes before the system's program of this name."""
         path = self.write(os.path.join("bin", name), "#!/bin/sh\n" + lines)
         os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+    def test_the_quota_is_that_of_the_control_group_and_of_all_above_it(self):
+        def quota(own_group, files):
+            with tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                for name, text in {"proc/self/cgroup": own_group, **files}.items():
+                    path = root / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, encoding="ascii")
+                return processors.quota(root)
+
+        own, group = "0::/user/job\n", "sys/fs/cgroup"  # version 2
+        self.assertEqual(quota("", {}), math.inf)
+        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "max 100000\n"}), math.inf)
+        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "150000 100000\n"}), 1.5)
+        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "400000 100000\n",
+                                     f"{group}/user/cpu.max": "200000 100000\n"}), 2)
+        self.assertEqual(quota(own, {f"{group}/cpu.max": "100000 100000\n"}), 1)  # a container's, under a host's path
+        self.assertEqual(quota("4:cpu,cpuacct:/job\n1:name=systemd:/x\n0::/\n",
+                               {f"{group}/cpu,cpuacct/job/cpu.cfs_quota_us": "-1\n",
+                                f"{group}/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
+                                f"{group}/cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
+                                f"{group}/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}), 3)
 
     def test_each_answers_help_and_does_nothing_else(self):
         from made_runs import run_script  # with Matplotlib, which the scripts' processes inherit

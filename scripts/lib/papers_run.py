@@ -16,14 +16,13 @@ import csv
 import inspect
 import json
 import math
-import os
 import re
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from lib import mean_field
+from lib import mean_field, processors
 from lib.command import ROOT, program
 from lib.comparison import comparison
 from lib.files import read_json, write_atomically
@@ -129,7 +128,7 @@ def sweep(config, out, quick, **measures):
     file, depths = tiny_sweep(config, out) if quick else (config, {})
     evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
     output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
-               "--jobs", len(os.sched_getaffinity(0))], show=True)
+               "--jobs", processors.usable()], show=True)
     rows = []
     names = {run.name for run in load_sweep(file, evaluations[1:]).runs}
     for cells in read_csv(out / "summary.csv"):

@@ -2,16 +2,29 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
+#include <string>
 
 namespace normscope {
 
+// The limits of the process's control group and of all groups above it: the least of each, infinite without
+// one.
+struct GroupLimits {
+  double processors = std::numeric_limits<double>::infinity();  // CPU time over time
+  double memory_bytes = std::numeric_limits<double>::infinity();
+};
+
+// Reads /proc/self/cgroup and the files of its groups, of version 1 and 2, below `root` (in tests another
+// folder).
+GroupLimits group_limits(const std::string& root = "");
+
 // The default number of threads: OpenMP's at the start of the program (OMP_NUM_THREADS, else the processors
-// that the process may use), at most the container's CPU quota, rounded up.
+// that the process may use), at most the CPU quota of its control groups, rounded up.
 int default_thread_count();
 
 double peak_rss_bytes();  // the maximum of this process so far
 
-// The memory that the machine has free, at most the container's limit (memory.max of its control group).
+// The memory that the machine has free, at most the limit of the process's control groups.
 double available_memory_bytes();
 
 // A clock that starts with its construction.
