@@ -10,6 +10,7 @@
 #include <csignal>
 #include <limits>
 #include <sstream>
+#include <vector>
 
 #include "core/machine.h"
 #include "core/random.h"

@@ -119,6 +119,22 @@ class Scripts(CliTest):
         self.assertIn(r"in \u65e5\u672c/\xe4", shown)
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
+    def test_a_matplotlib_that_does_not_load_is_explained_in_one_line(self):
+        """As with a numpy of another version, which prints pages before the error."""
+        os.makedirs(self.path("packages", "matplotlib"))
+        self.write("packages/matplotlib/__init__.py", "import sys\nprint('a page\\n' * 30, file=sys.stderr)\n"
+                                                      "raise ImportError('numpy.core.multiarray failed to import')\n")
+        script, packages = os.path.join(SCRIPTS, "compare.py"), self.path("packages")
+        # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
+        result = self.run_script(script, "--help", env={**os.environ, "PYTHONPATH": packages})
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        result = self.run_script(sys.executable, "-c", f"import sys, runpy; sys.argv = [{script!r}, 'run']; "
+                                 f"sys.path.insert(0, {packages!r}); runpy.run_path({script!r}, run_name='__main__')")
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"^\[compare\] numpy [\d.]+ and matplotlib [\d.]+ do not load together: numpy.core"
+                                        r".multiarray failed to import; install both from one place, .*\n$")
+
+    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_scripts_without_torch_say_so_in_one_line(self):
         for name in ("torch_model.py", "check_with_torch.py"):
             script = os.path.join(SCRIPTS, name)

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import functools
+import io
 import json
 import logging
 import math
@@ -17,8 +18,11 @@ from lib.system_python import restart
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 try:
-    import matplotlib
-    import numpy as np
+    # A numpy that Matplotlib was not built for explains itself in thirty lines before the error; matplotlib.transforms
+    # is the first module to need the right one.
+    with contextlib.redirect_stderr(io.StringIO()):
+        import matplotlib.transforms
+        import numpy as np
 except ImportError as import_error:
     restart(import_error, "install python3-matplotlib and python3-numpy")
 

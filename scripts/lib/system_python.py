@@ -33,12 +33,19 @@ def fit_streams():
 
 
 def restart(error, advice, topic=None):
-    """On an ImportError: starts the script again with the distribution's Python, which may have the package. If that is
-    running already, prints one line `[topic] error; advice` and exits with 1; `topic` is the name of the script unless
-    it is given. A program that is none of these scripts gets the error."""
+    """On an ImportError: starts the script again with the distribution's Python, which may have the package, without
+    PYTHONPATH, which may hold packages of another Python. If that is running already, prints one line `[topic] error;
+    advice` and exits with 1; `topic` is the name of the script unless it is given. A program that is none of these
+    scripts gets the error."""
     if not is_running_a_script():
         raise error
-    if sys.executable != SYSTEM_PYTHON and os.access(SYSTEM_PYTHON, os.X_OK):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
+    if (sys.executable != SYSTEM_PYTHON or "PYTHONPATH" in os.environ) and os.access(SYSTEM_PYTHON, os.X_OK):
+        others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        os.execve(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv], others)
+    if not isinstance(error, ModuleNotFoundError):  # both are installed; metadata is read in this case alone
+        from importlib import metadata
+        versions = " and ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "matplotlib"))
+        error = f"{versions} do not load together: {str(error).splitlines()[0]}"
+        advice = "install both from one place, or remove the one that hides the distribution's"
     print(f"[{topic or Path(sys.argv[0]).stem.removeprefix('to_')}] {error}; {advice}", file=sys.stderr)
     sys.exit(1)
