@@ -15,7 +15,7 @@ FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", 
          "model.safetensors", "best.safetensors", "sample.txt"}
 METRICS = "step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"
-PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms"
+PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,value"
 HEADS = "step,layer,head,max_logit,entropy,first_share"
 SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_loss", "final_val_loss", "best_val_loss",
            "best_step", "grad_first_last", "growth", "branch_share", "unigram", "bigram", "trigram", "4-gram",

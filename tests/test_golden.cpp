@@ -8,6 +8,7 @@
 #include "helpers.h"
 #include "io/safetensors.h"
 #include "model/model.h"
+#include "train/learning_rate.h"
 #include "train/optimizer.h"
 
 using namespace normscope;

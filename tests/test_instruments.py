@@ -140,8 +140,9 @@ class Instruments(CliTest):
                 self.check_heads(*self.probed(name + "-bf16", changes, "bf16"), 2e-2)
 
     def test_parameters(self):
-        """The weights of queries, keys and values are the thirds of attn.qkv.weight."""
-        config = self.config(merged(TINY, {"model": MODEL, "train": {"steps": 1, "lr": 1e-2}}))
+        """The weights of queries, keys and values are the thirds of attn.qkv.weight; a learned scale is one number."""
+        scaled = {**MODEL, "branch_scale_learned": "scalar"}
+        config = self.config(merged(TINY, {"model": scaled, "train": {"steps": 1, "lr": 1e-2}}))
         self.normscope("probe", config, "--out", self.path("p"), "--dump", self.path("dump"))
         self.normscope("train", config, "--out", self.path("r"))
         run, dump = Run(self.path("r")), read_safetensors(self.path("dump"))[0]
@@ -167,6 +168,9 @@ class Instruments(CliTest):
             self.close(row, "update_rms", rms(after[name] - before[name]), 1e-4)
             self.close(row, "grad_rms", rms(before["grad." + name]), 1e-5)
             self.close(row, "grad_norm", np.linalg.norm(before["grad." + name]), 1e-5)
+            self.assertEqual(row["value"] != "", before[name].size == 1, name)
+            if row["value"]:
+                self.close(row, "value", after[name].item(), 1e-6)
 
 
 if __name__ == "__main__":

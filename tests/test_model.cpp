@@ -25,7 +25,9 @@ Outputs<Real> norm_outputs(const ModelConfig& config, bool is_query_key, double 
   Outputs<Real> out = {{"dx", std::vector<Real>(x.size())}, {"dgain", std::vector<Real>(gain.size())}};
   Tape<Real> tape;
   const Var<Real> in = tape.parameter(x.data(), out["dx"].data(), rows, C);
-  const NormVars<Real> vars{tape.parameter(gain.data(), out["dgain"].data(), 1, n_gains), {}, {}, {}};
+  const Real half = 0.5;
+  const Var<Real> scalar = tape.constant(&half, 1, 1);  // alpha and shift, for norms that learn one
+  const NormVars<Real> vars{tape.parameter(gain.data(), out["dgain"].data(), 1, n_gains), {}, scalar, scalar};
   Pass pass;
   pass.context = config.context;
   const Real eps = static_cast<Real>(config.norm_eps);

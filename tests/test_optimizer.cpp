@@ -1,5 +1,6 @@
 // The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
 #include "tiny_model.h"
+#include "train/learning_rate.h"
 #include "train/optimizer.h"
 
 using namespace normscope;

@@ -13,6 +13,7 @@
 #include "kernels/simd.h"
 #include "logs/record.h"
 #include "model/model.h"
+#include "train/learning_rate.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
 
@@ -167,8 +168,7 @@ std::string summary_of(const CommandLine& line, const Inputs& inputs) {
 void say_notes(const Inputs& inputs, ProgressDisplay& line) {
   constexpr std::size_t most_named = 8;
   const TrainConfig& train = inputs.config.train;
-  if (!inputs.without_effect.empty())
-    line.say("note: set without effect: " + join(inputs.without_effect));
+  if (!inputs.without_effect.empty()) line.say("note: set without effect: " + join(inputs.without_effect));
   if (train.warmup_steps > train.steps)
     line.say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
                   significant_text(learning_rate(train, train.steps)), " only"));

@@ -127,6 +127,7 @@ constexpr Column<ParameterRow> params_columns[] = {
     {"grad_norm_batch", cell_of<&ParameterRow::grad_norm_batch>},
     {"grad_rms", cell_of<&ParameterRow::grad_rms>},
     {"update_rms", cell_of<&ParameterRow::update_rms>},
+    {"value", cell_of<&ParameterRow::value>},
 };
 
 constexpr Column<HeadRow> heads_columns[] = {

@@ -70,6 +70,7 @@ struct ParameterRow {
   std::optional<double> grad_norm_batch;
   double grad_rms;
   std::optional<double> update_rms;
+  std::optional<double> value = {};  // of a parameter of one number, after the update
 };
 
 // layers.csv, params.csv and heads.csv, opened or created.

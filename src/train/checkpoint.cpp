@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "logs/record.h"
 #include "logs/run_folder.h"
+#include "train/learning_rate.h"
 
 namespace normscope {
 namespace fs = std::filesystem;

@@ -1,4 +1,4 @@
-// The update of a whole model: learning rate, clipping, the optimiser, weight decay on matrices only.
+// The update of a whole model: clipping, the optimiser, weight decay on matrices only.
 #pragma once
 
 #include <string>
@@ -11,14 +11,6 @@
 #include "model/parameters.h"
 
 namespace normscope {
-
-// The learning rate at s = 1..S with w = warmup_steps: lr*s/w for s <= w, then, with p = (s-w)/(S-w),
-//   cosine    min_lr + (lr - min_lr)(1 + cos(pi p))/2
-//   linear    lr + (min_lr - lr) p
-//   constant  lr
-//   wsd       warm-up, stable, decay: lr, then linear to min_lr over the last share `cooldown` of S-w
-// A single step after the warm-up (S-w = 1) trains at lr.
-double learning_rate(const TrainConfig& config, Index step);
 
 // A tensor with a row in params.csv: a parameter, or the weights of queries, keys or values in
 // attn.qkv.weight.

@@ -119,10 +119,9 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
     const ParameterPart& part = norms.parts[i];
     const Parameter& p = model.layout()[part.parameter];
     const double n = static_cast<double>(part.size), l2 = norms.by_part[i];
+    const float* weights = model.parameters.all().data() + part.offset;
     const WeightChange change =
-        changes != nullptr
-            ? (*changes)[i]
-            : WeightChange{sum_squares(part.size, model.parameters.all().data() + part.offset), 0};
+        changes != nullptr ? (*changes)[i] : WeightChange{sum_squares(part.size, weights), 0};
     rows.push_back({.layer = p.layer,
                     .param = part.name,
                     .numel = part.size,
@@ -130,7 +129,8 @@ std::vector<ParameterRow> parameter_rows(const TrainConfig& config, const Model<
                     .grad_norm = l2,
                     .grad_norm_batch = config.grad_accum == 1 ? std::optional(l2) : std::nullopt,
                     .grad_rms = l2 / std::sqrt(n),
-                    .update_rms = std::sqrt(change.change / n)});
+                    .update_rms = std::sqrt(change.change / n),
+                    .value = part.size == 1 ? std::optional<double>(*weights) : std::nullopt});
   }
   return rows;
 }

@@ -9,6 +9,7 @@
 #include "core/machine.h"
 #include "data/ngram.h"
 #include "logs/record.h"
+#include "train/learning_rate.h"
 #include "train/sampler.h"
 #include "train/thread_choice.h"
 
