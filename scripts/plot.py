@@ -13,7 +13,7 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_cosine, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib import plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import PAPERS, look, styled
 from lib.output import output_path, save
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   scripts/plot.py layers runs/deep_pre-probe --theory      at initialisation, with the values by theory
   scripts/plot.py heatmap runs/deep_pre --site attn_out    another site than the residual stream
   scripts/plot.py loss runs/seed-1 runs/seed-2             the mean of two seeds, and their range
+  scripts/plot.py final runs/rates --x train.lr            which rate is best, for each of the other keys' values
 """
 
 
@@ -44,6 +45,8 @@ SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
                   "help": "the horizontal axis: step (the default), tokens or seconds"})
+FINAL_X = ("--x", {"metavar": "KEY", "help": "the key of the horizontal axis, such as train.lr (default: the number in "
+                                              "which the runs have most values)"})
 
 # A kind of picture: `plot(groups, paper=None, **options)`, which drawing.drawing has decorated, returns the figure of
 # groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings) of the command.
@@ -60,6 +63,7 @@ KINDS = {
     "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
                    (STEP, PANELS)),
     "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models", (LOSS_X,)),
+    "final": Kind(plot_final.plot, "metrics.csv", "the final loss against a key in which the runs differ", (FINAL_X,)),
 }
 
 
@@ -73,7 +77,7 @@ def figure(kind, *folders, **options):
     return drawn
 
 
-layers, steps, heatmap, branches, heads, cosine, loss = (functools.partial(figure, kind) for kind in KINDS)
+layers, steps, heatmap, branches, heads, cosine, loss, final = (functools.partial(figure, kind) for kind in KINDS)
 
 
 def arguments():

@@ -2,13 +2,14 @@
 """Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and
 configs. The page is a single file and loads nothing."""
 
+import functools
 import json
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_cosine, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib import plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.command import Parser
 from lib.figures import styled
 from lib.files import write_atomically
@@ -106,6 +107,7 @@ def pictures(groups):
     def by_theory(kept):
         return plot_layers.plot(kept, theory=True)
 
+    ended = [group for group in groups if any(run.diverged or "final_val_loss" in run.record for run in group.runs)]
     # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
     rows = (
         ("Loss", "Training loss as a line, validation loss as diamonds; dotted, the loss of models that count "
@@ -131,7 +133,10 @@ def pictures(groups):
          "Far below 1, the block changes little.", Branches, plot_branches.plot),
         ("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest logits. "
          "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
-         "vectors of the stream have become equal.", plot_heads.heads, plot_heads.plot))
+         "vectors of the stream have become equal.", plot_heads.heads, plot_heads.plot),
+        *((f"Final loss against {key}", "The mean of the seeds, and the range; crosses: diverged runs. The best value "
+           "lies at the bottom of a curve: where that is at the edge, try further.", plot_final.final_loss,
+           functools.partial(plot_final.plot, x=key)) for key in plot_final.numeric_keys(ended)[:1]))
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for. To see why a "
                    "placement does not learn, look at its loss, then at the cosine between tokens, then at the "
                    "gradient by layer.",

@@ -2,6 +2,7 @@
 """Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads,
 levels."""
 
+import json
 import math
 import re
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 from made_runs import SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
-from lib import figures, panels, plot_branches, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib import figures, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
 from lib.keys import PLACEMENTS
 from lib.groups import Group, group_by_config
 from lib.command import ScriptError
@@ -223,6 +224,29 @@ class Styles(MadeRuns):
                     if line.get_label() == "pre · layernorm")
         np.testing.assert_allclose(line.get_xdata(), [0.1, 0.3, 0.6])
         self.refused("plot.py", "loss", "s1", "s2", "--x", "seconds", says="s2: metrics.csv does not say the seconds")
+
+    def test_final_losses_against_a_key(self):
+        """A line a placement, whose points are the mean of seeds and their range; a cross for each diverged run."""
+        for placement, rate, seed, loss in (("pre", 0.1, 1, 2), ("pre", 0.1, 2, 3), ("pre", 0.01, 1, 4),
+                                            ("post", 0.1, 1, 5), ("post", 0.01, 1, None), ("post", 0.001, 1, None)):
+            run = self.make(f"r/{placement}-{rate}-{seed}", model__norm_placement=placement, train__lr=rate,
+                            train__seed=seed, diverged=loss is None)
+            summary = json.loads((run / "summary.json").read_text()) | ({"final_val_loss": loss} if loss else {})
+            (run / "summary.json").write_text(json.dumps(summary))
+        (axes,) = plot.final(self.root / "r").axes
+        self.assertEqual((axes.get_xlabel(), axes.get_xscale(), axes.get_xticks().tolist()),
+                         ("train.lr", "log", [0.001, 0.01, 0.1]))
+        lines = [line.get_xydata().tolist() for line in axes.lines
+                 if line.get_linestyle() != "None" and line.get_transform() == axes.transData]
+        np.testing.assert_equal(lines, [[[0.01, 4], [0.1, 2.5]], [[0.001, np.nan], [0.01, np.nan], [0.1, 5]]])
+        bars = [path.vertices[:, 1].tolist() for bars in axes.collections for path in bars.get_paths()]
+        self.assertEqual(bars, [[4, 4], [2, 3], [5, 5]])
+        crosses = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "X"]
+        self.assertEqual(crosses, [0.001, 0.01])
+        self.assertEqual(plot_final.numeric_keys(group_by_config([Run(run) for run in (self.root / "r").iterdir()])),
+                         ["train.lr"])
+        self.refused("plot.py", "final", "r", "--x", "train.steps",
+                     says="--x: got train.steps, in which the runs do not differ; they differ in model.norm_placement, tr")
 
     def test_branches_are_those_of_the_log(self):
         branches = Branches(Run(self.make("run")))

@@ -9,6 +9,7 @@ from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look
 from lib.keys import PLACEMENTS
 from lib.panels import draw, scale_y, whole_x, write_unit
 from lib.papers import UNIGRAM
+from lib.plot_final import draw_losses
 from lib.runs import np
 from PIL import Image  # after runs, which finds a Python that has it: matplotlib depends on it
 
@@ -64,8 +65,8 @@ def losses_by_rate(runs, title, panels, lines):
     for panel, (name, shared) in zip(axes, panels.items()):
         panel.set_title(name)
         for label, own in lines.items():
-            losses = np.array([runs.losses(**shared, **own, lr=rate) for rate in rates]).T
-            draw(panel, np.array(rates, float), losses, Line(label, colors[label]), markers[label])
+            losses = {float(rate): runs.losses(**shared, **own, lr=rate) for rate in rates}
+            draw_losses(panel, losses, Line(label, colors[label]), markers[label])
         panel.axhline(UNIGRAM, color=MUTED, linewidth=1, linestyle=DOTS)
         panel.set_xscale("log")
         panel.set_xticks([float(rate) for rate in rates], rates)

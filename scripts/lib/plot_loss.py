@@ -81,30 +81,28 @@ def limits(training, validation, levels, guessing):
     return max(0.0, low - pad), high + 1.4 * pad, False
 
 
-def draw_levels(axes, levels, end):
+def draw_levels(axes, levels, end=None):
     """Draws a dotted line for each level within the plot, with its name at the right end, `end` on the x axis; a name
-    that would overlap the one above moves to the left. In a narrow figure the names stand right of the panel."""
+    that would overlap the one above moves to the left. Without `end` the names stand right of the panel."""
     low, high = axes.get_ylim()
-    to_share = axes.transData + axes.transAxes.inverted()
-    above, shift, shown = math.inf, 0, {}
-    for name, level in sorted(levels.items(), key=lambda item: -item[1]):
-        if not low < level < high:
-            continue
+    shown = {name: level for name, level in sorted(levels.items(), key=lambda item: item[1]) if low < level < high}
+    for level in shown.values():
         axes.axhline(level, color="#777777", linewidth=scaled(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
-        shown[name] = to_share.transform((0, level))[1]
-        if is_narrow():
-            continue
+    if end is None:
+        heights = [(axes.transData + axes.transAxes.inverted()).transform((1, level))[1] for level in shown.values()]
+        line = 1.15 * text_size(10) / (72 * axes.get_position().height * axes.figure.get_figheight())
+        for name, height in zip(shown, apart(heights, line)):
+            axes.annotate(name, (1, height), (scaled(5), 0), xycoords="axes fraction", textcoords="offset points",
+                          va="center", size=text_size(10), color=MUTED)
+        return
+    above, shift = math.inf, 0
+    for name, level in reversed(shown.items()):
         height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
         shift = shift + scaled(92) if above - height < scaled(15) else 0
         text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
         axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
                       size=text_size(10), color=MUTED)
         above = height
-    if is_narrow():
-        line = 1.15 * text_size(10) / (72 * axes.get_position().height * axes.figure.get_figheight())
-        for name, height in zip(reversed(shown), apart(sorted(shown.values()), line)):
-            axes.text(1 + scaled(0.08), height, name, transform=axes.transAxes, va="center", size=text_size(10),
-                      color=MUTED)
 
 
 def loss_table(run, x):
@@ -202,7 +200,7 @@ def label_axes(axes, levels, x, last, names):
     end = last * (1 + share / (1 - share))
     axes.set_xlim(-0.02 * last, end)
     axes.set_xticks(ticks)
-    draw_levels(axes, levels, end)
+    draw_levels(axes, levels, None if is_narrow() else end)
     axes.set_xlabel(AXES[x])
     write_unit(axes, "loss (nats per character)")
     scales = [axes.yaxis]
