@@ -29,6 +29,9 @@ THROUGH_SHELL = {"plot.py", "sweep.py", "measure.py"}  # scripts whose first com
 SHELL_ONLY = re.compile(r"[$`|;<>*?~{}]|(?<!&)&(?!&)")  # what only a shell understands
 
 
+NUMBERS = {15: "Fifteen", 16: "Sixteen", 17: "Seventeen"}
+
+
 def readme(name="README.md"):
     with open(os.path.join(ROOT, name), encoding="utf-8") as file:
         return file.read()
@@ -162,6 +165,21 @@ class Readme(CliTest):
         self.assertGreater(len(named), 20)
         for name in set(named):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
+
+    def test_sizes_of_the_engine_and_of_the_evening(self):
+        """Both READMEs round to hundreds."""
+        def lines_of(files, pattern=""):
+            return sum(bool(re.search(pattern, line)) for file in files
+                       for line in Path(ROOT, "src", file).read_text(encoding="utf-8").splitlines())
+
+        engine = [file for room in ("core", "kernels", "autograd", "ops", "model")
+                  for file in Path(ROOT, "src", room).rglob("*") if file.suffix in (".h", ".cpp")]
+        evening = re.search(r"## Start here: an evening.*?(?=^What may be)", readme("src/README.md"), re.S | re.M)[0]
+        files = [name for name in re.findall(r"`([\w./]+\.(?:h|cpp))`", evening)]
+        self.assertIn(f"{NUMBERS[len(files)]} files, {round(lines_of(files), -2):,} lines", evening)
+        code = lines_of(engine, r"^\s*(?!//)\S")
+        self.assertIn(f"is {round(code, -2):,} lines of code, an evening's route through it {round(lines_of(files), -2):,}",
+                      readme())
 
 
 if __name__ == "__main__":
