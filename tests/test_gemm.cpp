@@ -140,11 +140,13 @@ void compare_ways(const Shape& shape, Real beta, Index gap, const std::vector<Wa
 }
 
 // Ones; odd and even k; edges of register tiles (6 or 14 rows; 4 to 32 columns), of blocks of k (512; 1024 in
-// bf16); long k; rows of whole pages; several tiles in both directions; many bands; split-K.
-constexpr Shape shapes[] = {{1, 1, 1},     {1, 33, 7},    {5, 1, 64},     {6, 8, 3},      {7, 9, 2},
-                            {7, 9, 16},    {13, 31, 17},  {14, 32, 32},   {15, 33, 511},  {29, 65, 512},
-                            {43, 15, 513}, {64, 64, 32},  {128, 32, 64},  {65, 128, 97},  {3, 17, 4099},
-                            {65, 530, 40}, {230, 70, 40}, {40, 70, 1024}, {20, 70, 1025}, {20, 70, 2201}};
+// bf16); long k; rows of whole pages; several tiles in both directions; many bands; split-K;
+// bands of a transposed A that AVX-512 copies too; panels that the L2 cache does not hold at once.
+constexpr Shape shapes[] = {{1, 1, 1},      {1, 33, 7},    {5, 1, 64},     {6, 8, 3},      {7, 9, 2},
+                            {7, 9, 16},     {13, 31, 17},  {14, 32, 32},   {15, 33, 511},  {29, 65, 512},
+                            {43, 15, 513},  {64, 64, 32},  {128, 32, 64},  {65, 128, 97},  {3, 17, 4099},
+                            {65, 530, 40},  {230, 70, 40}, {40, 70, 1024}, {20, 70, 1025}, {20, 70, 2201},
+                            {270, 290, 33}, {13, 290, 512}};
 
 }  // namespace
 

@@ -11,8 +11,8 @@
 //                         pack B into panels of NR columns, or read it in place; with bf16 pack A too
 //                         (once for all threads, or each thread for itself)
 //                         compute_tile(): each tile of C, by whichever thread is free
-//   macro_kernel()      microkernel.h: for each band of MR rows (with MR 6, bands of a transposed A are
-//                         copied), for each panel of B
+//   macro_kernel()      microkernel.h: copies bands of MR rows of a transposed A; then for each chunk of B
+//                         that stays in the L2 cache, for each band, for each panel of the chunk
 //   micro_kernel()      microkernel.h: MR x NR sums in registers over KC steps of k
 //
 // Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is

@@ -28,8 +28,9 @@ constexpr Index NR = 2 * lanes;
 // k.
 constexpr Index KC = 512;
 
-// The distance, in rows, of a prefetch during packing. Rows to pack are a page or more apart, which hardware
-// prefetchers do not follow. A prefetch past the end of B is harmless.
+// The distance, in rows, of a prefetch during packing and copying. These read a few cache lines of a row,
+// then of the next, which hardware prefetchers follow badly. A prefetch past the end of an operand is
+// harmless.
 constexpr Index prefetch_distance = 16;
 
 constexpr auto each_lane = std::make_index_sequence<lanes>();
@@ -200,23 +201,26 @@ struct Bands {
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
-// The rows of one band of a transposed A, copied so that they lie together: (k, rows). A narrow band uses
-// little of each cache line that it reads, and its steps of k lie on many pages; so neighbouring bands are
-// copied together, in the order of A's memory.
-constexpr Index bands_per_copy = 8;
+// The bands of a transposed A are copied if at least min_panels panels read them, so that the rows of each
+// lie together: (k, rows). Read in place, each step of k takes a cache line or two, of which a band of 6 rows
+// needs little. A band of 14 rows is read in place if A's rows are at most max_stride numbers apart; where
+// they are further apart, its lines fall into so few sets of the caches that they leave even the L2 cache
+// between two panels.
+constexpr Index min_panels = 8, max_stride = MR > 8 ? 256 : 0;
 constexpr Index band_copy_size = KC * MR + lanes;
 
-// Copies up to bands_per_copy bands from `first` on; copies + i * band_copy_size becomes (k, rows) of the
-// i-th. Whole vectors are copied. Stores run past the end of a copied row; the next row overwrites these
-// numbers. Loads run past the end of a band's row but stay inside A, except in A's last row, which is
-// therefore copied number by number.
-inline void copy_bands(const Bands& bands, Index first, Index k, const OperandA<float>& a, float* copies) {
-  const Index end = bands.count - first < bands_per_copy ? bands.count : first + bands_per_copy;
+// Copy all bands, in the order of A's memory; copies + i * band_copy_size becomes the i-th. Whole vectors are
+// copied. Stores run past the end of a copied row; the next row overwrites these numbers. Loads run past the
+// end of a band's row but stay inside A, except in A's last row, which is therefore copied number by number.
+inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
+  const Index m = bands.begin(bands.count);
   for (Index p = 0; p < k; ++p) {
-    for (Index band = first; band < end; ++band) {
-      const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-      const float* from = a.data + p * a.stride + i;
-      float* to = copies + (band - first) * band_copy_size + p * rows;
+    const float* row = a.data + p * a.stride;
+    for (Index i = 0; i < m; i += 16) __builtin_prefetch(row + prefetch_distance * a.stride + i);
+    for (Index band = 0; band < bands.count; ++band) {
+      const Index rows = bands.begin(band + 1) - bands.begin(band);
+      const float* from = row + bands.begin(band);
+      float* to = copies + band * band_copy_size + p * rows;
       if (p + 1 < k) {
         for (Index r = 0; r < rows; r += lanes) store(to + r, load(from + r));
       } else {
@@ -323,31 +327,38 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
   }
 }
 
-// C (m, n) by the calling thread: bands of rows, and in each band the panels of B.
+// C (m, n) by the calling thread: for each chunk of B that stays in the L2 cache, for each band of rows, for
+// each panel of the chunk.
 template <class Element>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
   const MicroKernels<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
   const MicroKernels<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
-  constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
-  constexpr Index min_panels = 8;          // fewer do not repay copies of A
+  constexpr Index worth_prefetching = 48;      // steps of k; a shorter tile is done before its C could arrive
+  constexpr Index chunk_numbers = 128 * 1024;  // 512 KiB, half of an L2 cache of 1 MiB
   const Bands bands(m);
-  const bool copies_bands = MR <= 8 && a.transposed && bands.count > 1 && n >= min_panels * NR;
-  for (Index band = 0; band < bands.count; ++band) {
-    const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-    OperandA<Element> a_band = a.from(i, 0);
-    if constexpr (MR <= 8) {
-      if (copies_bands) {
-        float* copies = thread_scratch<float, struct BandCopies>(bands_per_copy * band_copy_size);
-        if (band % bands_per_copy == 0) copy_bands(bands, band, k, a, copies);
-        a_band = {copies + band % bands_per_copy * band_copy_size, rows, true};
-      }
+  float* copies = nullptr;
+  if constexpr (std::is_same_v<Element, float>) {
+    if (a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR) {
+      copies = thread_scratch<float, struct BandCopies>(bands.count * band_copy_size);
+      copy_bands(bands, k, a, copies);
     }
-    for (Index j = 0; j < n; j += NR) {
-      const TileOutput tile(out, i, j);
-      if (k >= worth_prefetching) prefetch_tile(rows, tile);
-      const MicroKernels<Element>& kernels = n - j > lanes ? wide : narrow;
-      kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
+  }
+  const Index chunk = (1 + (chunk_numbers - 1) / (k * NR)) * NR;
+  for (Index left = 0; left < n; left += chunk) {
+    const Index right = n - left < chunk ? n : left + chunk;
+    for (Index band = 0; band < bands.count; ++band) {
+      const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
+      OperandA<Element> a_band = a.from(i, 0);
+      if constexpr (std::is_same_v<Element, float>) {
+        if (copies != nullptr) a_band = {copies + band * band_copy_size, rows, true};
+      }
+      for (Index j = left; j < right; j += NR) {
+        const TileOutput tile(out, i, j);
+        if (k >= worth_prefetching) prefetch_tile(rows, tile);
+        const MicroKernels<Element>& kernels = n - j > lanes ? wide : narrow;
+        kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
+      }
     }
   }
 }

@@ -32,23 +32,21 @@ struct Grid {
 };
 
 // Tiles may be as small as one band, because B is packed once for all of them. So C is cut into at least
-// `wanted` tiles if the shape allows it, and the threads finish together. `panel_size`: the numbers of a
-// panel of B in a block of k. Example: with MR 14 and NR 32, C (256, 128) has 19 bands and 4 panels; if 8
-// tiles are wanted, it is cut into 10 of about 2 bands and all 4 panels each.
-Grid choose_grid(Index m, Index n, Index mr, Index nr, Index panel_size, Index wanted) {
-  constexpr Index max_cols = 512, max_bands = 8;
-  // If more than 16 bands read the panels of a tile, these take at most 512 KiB, half of an L2 cache of 1
-  // MiB.
-  constexpr Index many_bands = 16, max_numbers = 128 * 1024;
-  const Index bands = block_count(m, mr), panels = block_count(n, nr);
-  Index tile_panels = std::min(panels, max_cols / nr);
-  if (bands > many_bands) tile_panels = std::clamp<Index>(max_numbers / panel_size, 1, tile_panels);
+// `wanted` tiles if the shape allows it, and the threads finish together. Example: with MR 14 and NR 32, C
+// (256, 128) has 19 bands and 4 panels; if 8 tiles are wanted, it is cut into 10 of about 2 bands and all 4
+// panels each. A transposed A is copied by each tile (macro_kernel()), so its tiles are as wide as C.
+template <class Element>
+Grid choose_grid(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
+  constexpr Index max_rows = 112, max_cols = 512;
+  const Index wanted = tiles_wanted();
+  const Index bands = block_count(g.c.rows, kernel.mr), panels = block_count(g.c.cols, kernel.nr);
+  Index tile_panels = g.a.transposed ? panels : std::min(panels, max_cols / kernel.nr);
   while (bands * block_count(panels, tile_panels) < wanted && tile_panels > 2) {
     tile_panels = block_count(tile_panels, 2);
   }
   const Index column_tiles = block_count(panels, tile_panels);
-  const Index tile_bands = std::clamp<Index>(bands * column_tiles / wanted, 1, max_bands);
-  return {block_count(bands, tile_bands), column_tiles, block_count(panels, column_tiles) * nr};
+  const Index tile_bands = std::clamp<Index>(bands * column_tiles / wanted, 1, max_rows / kernel.mr);
+  return {block_count(bands, tile_bands), column_tiles, block_count(panels, column_tiles) * kernel.nr};
 }
 
 // Call body(piece) for each piece of an operand of `numbers` numbers; in parallel if it is large.
@@ -176,9 +174,8 @@ void compute_packed_by_thread(const KBlock<Element>& block, Index threads) {
 
 template <class Element>
 void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
-  const Index m = g.c.rows, n = g.c.cols, k = g.a.cols;
-  const Index panel_size = std::min(kernel.kc, packed_steps<Element>(k)) * kernel.nr;
-  const Grid grid = choose_grid(m, n, kernel.mr, kernel.nr, panel_size, tiles_wanted());
+  const Index m = g.c.rows, k = g.a.cols;
+  const Grid grid = choose_grid(kernel, g);
   const Index threads = in_parallel_loop() ? 1 : thread_count();
   for (Index first = 0; first < k; first += kernel.k_block()) {
     const KBlock<Element> block{kernel, g, grid, first, std::min(k - first, kernel.k_block())};
