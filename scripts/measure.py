@@ -19,13 +19,14 @@ batch of the config's seed). RUN stands for its newest weights. By layer l of th
                  2 / sharpness (Cohen et al. 2021, arXiv 2103.00065). A model with ReLU has none: its kinks spoil
                  differences of gradients
 
-The last two run `normscope probe` again, from perturbed weights; the others only need the exchange file. JSON has null
-where a measure is not finite, as for a stream of zeros.
+The program probes the weights once, unless an exchange file is given; the last two measures probe again, with perturbed
+weights. JSON has null where a measure is not finite, as for a stream of zeros.
 
---freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559). Each norm is frozen in turn: it
-divides every row by one number (groupnorm: one for each group), the mean of its rows' deviations over about 2048
-characters of the validation text. A mean that it subtracts is still that of the row. The table shows how much the
-validation loss rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
+--freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559); it is for layernorm, rmsnorm and
+groupnorm. A norm divides each token's vector by that vector's own deviation (rmsnorm: its rms; groupnorm: one for each
+group). Frozen, it divides all of them by one number, the average of these deviations over about 2048 characters of the
+validation text; layernorm still subtracts each token's own mean. Each norm is frozen in turn. The table shows how much
+the loss on these characters rises, the last line with all norms frozen at once. Norms on queries, keys and values stay.
 """
 
 import json

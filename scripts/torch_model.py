@@ -209,4 +209,5 @@ if __name__ == "__main__":
     try:
         main()
     except (ScriptError, OSError, RuntimeError, ValueError, KeyError) as error:
-        sys.exit(f"{error}")
+        print(error, file=sys.stderr)
+        sys.exit(getattr(error, "code", 1))

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from lib import safetensors_io
-from lib.command import printable
+from lib.command import ScriptError, printable
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
@@ -13,13 +13,13 @@ FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 def newest_weights(path):
     """(file, tensors, metadata) of a file, or of the newest weights in a run folder: the later one of
     model.safetensors and checkpoint.safetensors (at equal steps the model), or best.safetensors without both.
-    ValueError: a damaged file, or a run without weights."""
+    ValueError: a damaged file. ScriptError: a run without weights, or no run."""
     path = Path(path)
     if not path.is_dir():
         return path, *safetensors_io.read(path)
     files = [path / name for name in FILES if (path / name).exists()]
     if not files:
-        raise ValueError(f"[run] {printable(path)}: {_why_none(path)}")
+        raise ScriptError(f"[run] {printable(path)}: {_why_none(path)}")
     file = files[0]
     try:
         if [other.name for other in files[:2]] == list(FILES[:2]) and step_of(files[0]) < step_of(files[1]):
@@ -49,7 +49,9 @@ def branch_progress(config, metadata):
 def _why_none(run):
     """The reason why a run folder has no weights."""
     if not (run / "config.json").exists():
-        return "is no run; it has no config.json"
+        inside = sorted(file.parent.name for file in run.glob("*/config.json"))
+        runs = f", but runs; name one of them: {printable(', '.join(inside[:5]))}" if inside else ""
+        return "is no run; it has no config.json" + runs
     try:
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         first = summary["first_nonfinite"]
