@@ -1,11 +1,10 @@
-"""The time that a sweep will take: some steps of each shape of its runs are trained, as many shapes at a time as the
+"""The time that a sweep will take: some steps of each shape of its runs are trained, in as many copies at a time as the
 sweep trains runs."""
 
 import contextlib
 import csv
 import dataclasses
 import heapq
-import itertools
 import json
 import os
 import statistics
@@ -22,21 +21,14 @@ QUICK = ("log.every=1", "log.layers_every=0", "eval.every=0", "checkpoint.every=
 def expected_seconds(runs, jobs, start):
     """The seconds that these GridPoints will take, `jobs` at a time, each started as soon as one has ended; None if a
     shape cannot be measured. start(run, file for its stderr) starts the training of a run in a process."""
-    shapes = {shape_of(run.config): run for run in runs}
-    count = -(-len(shapes) // jobs) * jobs  # no core is idle
-    samples = list(itertools.islice(itertools.cycle(shapes), count))
-    measured = {shape: [] for shape in shapes}
-    for first in range(0, len(samples), jobs):
-        together = samples[first:first + jobs]
-        times = step_seconds([shapes[shape] for shape in together], max(LEAST, SECONDS * jobs / len(samples)), start)
-        for shape, seconds in zip(together, times):
-            measured[shape].append(seconds)
-    if None in [seconds for times in measured.values() for seconds in times]:
-        return None
+    shapes, steps = {shape_of(run.config): run for run in runs}, {}
+    for shape, run in shapes.items():
+        steps[shape] = step_seconds(run, jobs, max(LEAST, SECONDS / len(shapes)), start)
+        if steps[shape] is None:
+            return None
     free_at = [0.0] * jobs
     for run in runs:
-        seconds = run_seconds(run.config, statistics.fmean(measured[shape_of(run.config)]))
-        heapq.heapreplace(free_at, free_at[0] + seconds)
+        heapq.heapreplace(free_at, free_at[0] + run_seconds(run.config, steps[shape_of(run.config)]))
     return max(free_at)
 
 
@@ -46,24 +38,25 @@ def shape_of(config):
     return json.dumps([{**config["model"], "init": None}, train], sort_keys=True)
 
 
-def step_seconds(runs, seconds, start):
-    """The mean seconds of a step of each run, None if it trained none, of runs that are trained together."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        samples = [dataclasses.replace(run, folder=Path(folder, str(i)), overrides=[*run.overrides, *QUICK])
-                   for i, run in enumerate(runs)]
-        processes = [start(sample, stack.enter_context(tempfile.TemporaryFile())) for sample in samples]
+def step_seconds(run, jobs, seconds, start):
+    """The mean seconds of a step of the run, of which `jobs` copies are trained at a time, for so many seconds; None if
+    one trains no step."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folders = [Path(name, str(copy)) for copy in range(jobs)]
+        processes = [start(dataclasses.replace(run, folder=folder, overrides=[*run.overrides, *QUICK]),
+                           stack.enter_context(tempfile.TemporaryFile())) for folder in folders]
         try:
-            begun, end = time.monotonic(), None
-            while (any(process.poll() is None for process in processes)
-                   and time.monotonic() < (begun + MOST if end is None else end)):
-                if end is None and all(len(logged(sample.folder)) > 1 for sample in samples):
-                    end = time.monotonic() + seconds
+            end = time.monotonic() + MOST
+            while any(process.poll() is None for process in processes) and time.monotonic() < end:
+                if seconds and all(len(logged(folder)) > 1 for folder in folders):
+                    end, seconds = time.monotonic() + seconds, None
                 time.sleep(0.02)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-        return [mean_step(logged(sample.folder)) for sample in samples]
+        times = [mean_step(logged(folder)) for folder in folders]
+        return None if None in times else statistics.fmean(times)
 
 
 def logged(folder):
