@@ -7,6 +7,7 @@ runs the page's commands and puts the numbers that they print into its quotation
 on two quiet cores."""
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -50,6 +51,37 @@ def train(grid, seeds, folder):
     subprocess.run([Path(ROOT, "scripts", "sweep.py"), copy, "--out", folder / grid], check=True, stdout=sys.stderr,
                    env=ALL_CORES)
     return {entry["label"]: entry["group"] for entry in comparison(find_runs([folder / grid], "config.json"))["runs"]}
+
+
+# ---- symptoms -------------------------------------------------------------------------------------------------
+
+SYMPTOM = re.compile(r"^\| (?P<fault>[^|]+) \| `(?P<log>\w+\.csv)`, `(?P<column>\w+)`(?: of layer (?P<layer>\d+), "
+                     r"(?P<kind>site|head) (?P<place>\w+))? \| (?P<step>\d+) \| (?P<here>[^|]+) \| (?P<cured>[^|]+) \| "
+                     r"(?P<there>[^|]+) \| `\w+` \|$", re.MULTILINE)
+
+
+def logged(folder, row):
+    """The figure of a run that a row of the table of symptoms names, with three digits."""
+    with open(Path(folder, row["log"]), encoding="utf-8", newline="") as file:
+        found = [line[row["column"]] for line in csv.DictReader(file) if line["step"] == row["step"] and
+                 (row["layer"] is None or (line["layer"], line[row["kind"]]) == (row["layer"], row["place"]))]
+    (figure,) = found
+    return f"{float(figure):.3g}"
+
+
+def symptoms_anew(text, folder):
+    """The text whose table of symptoms has the figures of the runs in this folder."""
+    entries = comparison(find_runs([folder], "config.json"))["runs"]
+    folder_of = {entry["label"]: entry["group"].runs[0].folder for entry in entries}
+
+    def row_anew(match):
+        row, text = match.groupdict(), match[0]
+        for name, run in (("there", "cured"), ("here", "fault")):  # from the end, so that places stay
+            begin, end = (place - match.start() for place in match.span(name))
+            text = text[:begin] + logged(folder_of[row[run]], row) + text[end:]
+        return text
+
+    return SYMPTOM.sub(row_anew, text)
 
 
 # ---- quotations -----------------------------------------------------------------------------------------------
@@ -105,6 +137,7 @@ def main():
         PAGE.write_text(text, encoding="utf-8")
         for line in commands(text):
             run(line, stdout=subprocess.DEVNULL)
+        text = symptoms_anew(text, Path(ROOT, RUNS, "symptoms"))
         for lines, quoted in quotations(text):
             try:
                 text = text.replace(quoted, quoted_anew(quoted, output_of(lines)))

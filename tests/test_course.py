@@ -18,14 +18,15 @@ from test_readme import copy_tree
 
 from lib import ranges
 from lib.comparison import comparison  # in scripts, which cli.py puts on the path
+from lib.files import read_json
 from lib.groups import Group
 from lib.runs import find_runs
 
 TEXT = course.PAGE.read_text(encoding="utf-8")
 GRIDS = sorted(file.stem for file in course.PAGE.parent.glob("*.json") if '"grid"' in file.read_text(encoding="utf-8"))
 FAILING = "model.norm=batchnorm"  # as the answer to question 10 says
-TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 4, "warmup_steps": 1,
-        "train.steps": 4, "train.warmup_steps": 1, "model.d_ff": 24, "model.n_layer": 1}
+TINY = {"n_layer": 2, "d_model": 16, "d_ff": 16, "steps": 5, "warmup_steps": 1,
+        "train.steps": 5, "train.warmup_steps": 1, "model.d_ff": 24, "model.n_layer": 1}
 
 
 def grid_of(table):
@@ -62,6 +63,14 @@ class Page(unittest.TestCase):
                  "b: final val 1 of 1 diverged, expected 2.80 to 3.41", "c: final val 3.104, expected diverged"]))
         self.assertEqual(ranges.checked(table, {"a": groups["a"], "b": groups["b"]}), (2, ["c: no runs"]))
         self.assertEqual(ranges.range_text(-3.5, 0.3, "grad first/last"), "0.0001 to 0.0007")
+
+    def test_each_symptom_is_a_run_of_the_sweep(self):
+        grid = read_json(course.PAGE.parent / "symptoms.json")["grid"]["fault"]
+        rows = [match.groupdict() for match in course.SYMPTOM.finditer(TEXT)]
+        self.assertEqual(len(rows), 7)
+        for row in rows:
+            self.assertLessEqual({row["fault"], row["cured"]}, set(grid))
+            self.assertIn(f"\n- **{row['fault']}**: ", TEXT)
 
     def test_every_quotation_follows_a_command(self):
         self.assertEqual((len(course.quotations(TEXT)), TEXT.count("```text")), (10, 10))
@@ -103,6 +112,7 @@ class Long(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for table in ranges.tables_in(TEXT):
                 course.train(grid_of(table), [1, 2, 3], Path(folder, course.RUNS))
+            self.assertEqual(course.symptoms_anew(TEXT, Path(folder, course.RUNS, "symptoms")), TEXT)
             for lines, quoted in course.quotations(TEXT):
                 with self.subTest(quoted):
                     here = [line.replace(course.RUNS, f"{folder}/{course.RUNS}") for line in lines]
