@@ -80,23 +80,28 @@ def pair_of(group, partner, compared_key):
     repeat                whether the configs are the same
     setting               the partner's label without the compared key; None if another key differs too
     values                the texts of the compared key's values in group and partner"""
-    partner_losses = _losses_by_seed(partner)
-    losses = sorted(_losses_by_seed(group).items())
-    differences = [loss - partner_losses[seed] for seed, loss in losses if seed in partner_losses]
-    if len(differences) < 2 or incomparable_keys(partner, group):
+    pair = seed_by_seed(_losses_by_seed(group), _losses_by_seed(partner))
+    if pair is None or incomparable_keys(partner, group):
         return None
-    mean, error = statistics.fmean(differences), standard_error(differences)
-    lower, verdict = sum(d < 0 for d in differences), verdict_on(differences)
     is_repeat = group.keys == partner.keys
     survivors = " that did not diverge" if partner.diverged or group.diverged else ""
-    count = f"lower in {lower} of {len(differences)} shared seeds{survivors}"
-    return {"group": group.label, "partner": partner.label, "mean": mean, "standard_error": error,
-            "n": len(differences), "verdict": verdict, "repeat": is_repeat,
-            "difference": ("+" if mean > 0 else "") + with_error(mean, error),
-            "text": f"{'a repeat; ' if is_repeat else ''}{count}: {verdict}",
+    count = f"lower in {pair.pop('lower')} of {pair['n']} shared seeds{survivors}"
+    return {"group": group.label, "partner": partner.label, **pair, "repeat": is_repeat,
+            "text": f"{'a repeat; ' if is_repeat else ''}{count}: {pair['verdict']}",
             "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
             "setting": setting_text(partner, compared_key) if chosen_keys(partner, group) == [compared_key] else None,
             "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
+
+
+def seed_by_seed(losses, partner_losses):
+    """Of two {seed: loss}: the members mean, standard_error, n, difference and verdict of pair_of, and `lower`, in how
+    many seeds the difference is below 0. None if fewer than two seeds are shared."""
+    differences = [loss - partner_losses[seed] for seed, loss in sorted(losses.items()) if seed in partner_losses]
+    if len(differences) < 2:
+        return None
+    mean, error = statistics.fmean(differences), standard_error(differences)
+    return {"mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict_on(differences),
+            "difference": ("+" if mean > 0 else "") + with_error(mean, error), "lower": sum(d < 0 for d in differences)}
 
 
 def setting_text(group, compared_key):

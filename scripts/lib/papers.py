@@ -10,11 +10,13 @@ name. A module has
   table(results)           returns Markdown for the page; may be missing
   picture(results)         returns a matplotlib figure for the page; may be missing
 
+The last three read nothing but the results, which configs/papers/results keeps: papers_results.py.
+
 A law is a value that theory expects: a closed formula, or what lib.mean_field predicts. The ranges of the claims come
-from the papers, the laws at initialisation, or what a reader would take for no difference. A paper's result that does
-not reproduce here is written in one of two ways: its range is claimed with must_hold=False, and MISSED; or the config
-announces that it does not, and the claim has the opposite range. The question and the sources of an experiment are in
-its config file.
+from the papers, the laws at initialisation, or what a reader would take for no difference. Where a paper's result was
+not expected to hold here, the config says so, and the claim has the opposite range. Where it was expected and does not,
+the claim keeps the paper's range with must_hold=False, and the page shows MISSED. The question and the sources of an
+experiment are in its config file.
 """
 
 import importlib
@@ -32,8 +34,8 @@ UNIGRAM = 3.08  # nats: the validation loss of a model that only counts letters,
 
 @dataclass
 class Claim:
-    """A measured value and the range [low, high] that is expected. `must_hold`: a miss makes reproduce.py
-    fail, since the value was in the range when the page was written."""
+    """A measured value and the range [low, high] that is expected. must_hold=False: the value is known to be outside;
+    reproduce.py prints MISSED and does not fail."""
     text: str
     value: float
     low: float

@@ -78,15 +78,17 @@ def losses_by_rate(runs, title, panels, lines):
 
 
 @drawing
-def by_layer(title, panels, lines, subtitle, xlabel=None):
-    """Lines or points by layer with the range of their seeds and, dashed, the law of each that has one. `panels`: list
-    of Panel, whose `probes` are {name: (measured (seeds, layers), law (layers) or None)}; `lines`: {name: Line}."""
+def by_layer(title, panels, lines, subtitle, xlabel=None, steps=None):
+    """Lines or points by layer, or by step if there are `steps`, with the range of their seeds and, dashed, the law of
+    each that has one. `panels`: list of Panel, whose `probes` are {name: (measured (seeds, layers), law (layers) or
+    None)}; `lines`: {name: Line}."""
     figure, axes = figure_of(len(panels), title, subtitle, lines.values())
     for axis, panel in zip(axes, panels):
         axis.set_title(panel.title)
         write_unit(axis, panel.unit)
         for name, (measured, law) in panel.probes.items():
-            line, layers = lines[name], np.arange(panel.first_layer, panel.first_layer + measured.shape[1])
+            line, layers = lines[name], panel.first_layer + np.arange(measured.shape[1])
+            layers = layers if steps is None else steps
             has_points = line.dash in MARKERS
             draw(axis, layers, measured, line, line.dash if has_points else None, line=not has_points)
             if law is not None:

@@ -15,18 +15,16 @@ quick calls an out folder of their own by default, so that neither takes the oth
 import csv
 import inspect
 import json
-import math
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 from lib import mean_field, processors
 from lib.command import ROOT, program
-from lib.comparison import comparison
 from lib.files import read_json, write_atomically
 from lib.grid import load_sweep
+from lib.papers_results import Probed, Runs
 from lib.runs import Run, np
 from measure import Model
 
@@ -78,49 +76,6 @@ def last_change(*files):
 # ---- training -------------------------------------------------------------------------------------------------
 
 
-class Runs:
-    """The trained runs of a sweep. `rows` has a dict for each: its row of summary.csv under the last parts of the keys,
-    its `folder`, and what the sweep measured. Methods choose runs by the values of keys: norm_placement="pre",
-    n_layer=24."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def matching(self, **values):
-        """The rows that have these values, in the order of their seeds."""
-        return [row for row in self.rows if all(row[key] == str(value) for key, value in values.items())]
-
-    def where(self, **values):
-        """The rows that have these values. Ends this script if there are none."""
-        rows = self.matching(**values)
-        if not rows:
-            sys.exit(f"[reproduce] no run has {values}; expected one; change the sweep file or the experiment's module")
-        return rows
-
-    def losses(self, **values):
-        """The final validation loss of each run with these values; of one that diverged, infinity."""
-        return [float(row["final_val_loss"]) if row["status"] == "done" else math.inf for row in self.where(**values)]
-
-    def loss(self, **values):
-        """The mean over seeds of the final validation losses."""
-        return statistics.fmean(self.losses(**values))
-
-    def measured(self, name, **values):
-        """The measure `name` of the runs with these values, an array with a row for each run."""
-        return np.array([row[name] for row in self.where(**values)])
-
-    def paired(self, values, base):
-        """The final losses of the runs with `values` minus those of the runs with `base`, seed by seed, as compare.py
-        has it: `mean`, and `difference` in words. Needs two seeds."""
-        runs = [Run(row["folder"]) for chosen in (base, values) for row in self.where(**chosen)]
-        pairs = comparison(runs)["paired"]
-        return pairs[0] if pairs else {"mean": math.nan, "difference": "diverged"}
-
-    def difference(self, values, base):
-        """The mean of those differences."""
-        return self.paired(values, base)["mean"]
-
-
 def sweep(config, out, quick, **measures):
     """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
     lib.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
@@ -134,12 +89,12 @@ def sweep(config, out, quick, **measures):
     for cells in read_csv(out / "summary.csv"):
         if cells["name"] not in names:  # of an earlier version of the sweep
             continue
-        row = {key.rpartition(".")[2]: value for key, value in cells.items()}
+        row = {key.rpartition(".")[2]: value for key, value in cells.items() if "." in key}
         if quick and "n_layer" in row:
             row["n_layer"] = depths[row["n_layer"]]
-        row["folder"] = out / row["name"]
-        for name, measure in measures.items():
-            row[name] = measured_once(row["folder"], name, measure)
+        loss = float(cells["final_val_loss"]) if cells["status"] == "done" else None
+        row |= {"status": cells["status"], "final_val_loss": loss}
+        row |= {name: measured_once(out / cells["name"], name, measure) for name, measure in measures.items()}
         rows.append(row)
     return Runs(rows)
 
@@ -192,14 +147,14 @@ def tiny_text(folder):
 
 def probe(config, out, quick, variants, measure, law=None, seeds=8):
     """Probes fresh networks. `variants`: {name: {key of the section `model`: value}}, over the config. Returns {name:
-    (measured, law)}: an array with what `measure` gives of the folder of each seed, and what `law` gives of
+    Probed}: an array with what `measure` gives of the folder of each seed, and what `law` gives of
     lib.mean_field.predicted."""
     results = {}
     for name, settings in variants.items():
         settings = {f"model.{key}": value for key, value in settings.items()}
         folder = out / re.sub(r"\W+", "-", f"{config.stem} {name}")
         folders = probed(config, folder, 2 if quick else seeds, quick, settings)
-        results[name] = np.array([measure(folder) for folder in folders]), law and law(predicted(folders[0]))
+        results[name] = Probed(np.array([measure(folder) for folder in folders]), law and law(predicted(folders[0])))
     return results
 
 

@@ -4,7 +4,7 @@ import math
 
 from lib import mean_field
 from lib.experiment import (INK, MUTED, PALETTE, Claim, amplification, depth_ticks, drawing, figure_of, loss_table,
-                            matplotlib, np, rates, write_unit)
+                            matplotlib, np, rates, sweep, write_unit)
 
 RATES = ("0.0003", "0.001", "0.003")
 LEARNT = 2.8  # nats: a final loss below it
@@ -13,7 +13,10 @@ COSINES = (0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 1)  # limits of the map's colour
 LEVELS = (1, 2, 5, 10, 20, 50)  # values of A at the map's lines
 
 
-MEASURES = {"A": amplification}
+def run(config, out, quick):
+    runs = sweep(config, out, quick, A=amplification)
+    cosines, levels = theory_of_map(min(out.glob("*/config.json")))  # the map replaces what its runs differ in
+    return {"runs": runs, "cosines": cosines, "levels": levels}
 
 
 def models(runs, **values):
@@ -48,7 +51,8 @@ def limit(runs, rate):
     return math.sqrt(largest * smallest)
 
 
-def claims(runs):
+def claims(results):
+    runs = results["runs"]
     low, middle, high = (limit(runs, rate) for rate in RATES)
     yield Claim("models that do not learn though one of larger A does", count_out_of_order(runs), 0, 0)
     yield Claim("lr 0.001: A at which learning ends", middle, 5, 20)
@@ -56,7 +60,8 @@ def claims(runs):
     yield Claim("A at which learning ends: lr 0.0003 over lr 0.001", low / middle, 1, 5)
 
 
-def table(runs):
+def table(results):
+    runs = results["runs"]
     lines = {f"A {a:.1f}: L {depth}, branches × {scale}": {"n_layer": depth, "branch_scale": scale}
              for a, depth, scale in models(runs)}
     return loss_table(runs, lines, rates(*RATES))
@@ -75,9 +80,8 @@ def theory_of_map(config):
 
 
 @drawing
-def picture(runs):
-    blues = matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(COSINES) - 1))
-    cosines, levels = theory_of_map(runs.rows[0]["folder"] / "config.json")
+def picture(results):
+    blues, runs = matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(COSINES) - 1)), results["runs"]
     learnt, stuck = (PALETTE[1], "o"), (MUTED, "s")
     subtitle = ("one seed; theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, "
                 "amplification A")
@@ -85,8 +89,8 @@ def picture(runs):
                                [("learns", *learnt), ("stays at the unigram level", *stuck)])
     for axes, rate in zip(panels, RATES):
         axes.set_title(f"lr {rate}")
-        filled = axes.contourf(DEPTHS, SCALES, cosines, COSINES, colors=blues)
-        lines = axes.contour(DEPTHS, SCALES, levels, LEVELS, colors=INK, linewidths=0.8)
+        filled = axes.contourf(DEPTHS, SCALES, results["cosines"], COSINES, colors=blues)
+        lines = axes.contour(DEPTHS, SCALES, results["levels"], LEVELS, colors=INK, linewidths=0.8)
         axes.clabel(lines, fmt="A %g", fontsize=8)
         for _, depth, scale in models(runs, lr=rate):
             color, marker = learnt if has_learnt(runs, depth, scale, rate) else stuck

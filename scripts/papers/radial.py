@@ -5,6 +5,7 @@ from lib.experiment import (PALETTE, Claim, Line, Model, Panel, by_layer, choice
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
 CONTROL = "head"  # whose length matters to the loss
+POINTS = 38  # of a line in the picture
 DECAYS = choices("weight_decay", "0", "0.003", name="decay {}")
 
 
@@ -45,19 +46,38 @@ def turned(run):
     return result
 
 
-MEASURES = {"lengths": lengths, "turned": turned}
+def off_law(run):
+    """For each of MATRICES and the control: the largest distance of a length over its law from 1."""
+    return [np.abs(length / law - 1).max() for length, law in lengths(run)]
+
+
+def smallest_change(run):
+    """For each of MATRICES: the smallest change of a length in a step, over the length."""
+    return [(np.diff(length) / length[:-1]).min() for length, _ in lengths(run)[:-1]]
+
+
+def drawn_steps(run):
+    """POINTS steps from the first to the last, at which lengths are kept."""
+    return np.linspace(1, run.value("train.steps"), POINTS).round()
+
+
+def drawn_lengths(run):
+    return np.array(lengths(run))[:, :, drawn_steps(run).astype(int) - 1]
+
+
+MEASURES = {"steps": drawn_steps, "lengths": drawn_lengths, "off": off_law, "change": smallest_change, "turned": turned}
 
 
 def claims(runs):
     by_decay = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
-    for name, measured in by_decay.items():
-        off = np.abs(measured[:, :-1, 0] / measured[:, :-1, 1] - 1)
-        yield Claim(f"{name}: worst length over its law, less 1", float(off.max()), 0, 1e-3)
+    for name, values in DECAYS.items():
+        off = runs.measured("off", **values)[:, :-1].max()
+        yield Claim(f"{name}: worst length over its law, less 1", float(off), 0, 1e-3)
     free, decayed = by_decay.values()
     yield Claim("decay 0: the smallest change of a length in a step, over the length",
-                float((np.diff(free[:, :-1, 0]) / free[:, :-1, 0, :-1]).min()), -1e-6, 1)
+                float(runs.measured("change", **DECAYS["decay 0"]).min()), -1e-6, 1)
     yield Claim("decay 0: length of the head, which matters to the loss, over its law, less 1",
-                float(np.abs(free[:, -1, 0] / free[:, -1, 1] - 1).max()), 0.01, 10)
+                float(runs.measured("off", **DECAYS["decay 0"])[:, -1].max()), 0.01, 10)
     ratio = decayed[:, :-1, 0, -1] / free[:, :-1, 0, -1]
     yield Claim("decay 0.003 over 0: length at the end, mean", float(ratio.mean()), 0.3, 0.95)
     for name, values in DECAYS.items():
@@ -68,7 +88,7 @@ def claims(runs):
 def table(runs):
     lines = []
     for name, values in DECAYS.items():
-        lengths_of, cosines = (runs.measured(measure, **values).mean(axis=0) for measure in MEASURES)
+        lengths_of, cosines = (runs.measured(measure, **values).mean(axis=0) for measure in ("lengths", "turned"))
         for matrix, (length, law), (cosine, expected) in zip((*MATRICES, CONTROL), lengths_of, cosines):
             lines.append([f"{name}, {matrix}", f"{length[0]:.3g}", f"{length[-1]:.4g} / {law[-1]:.4g}",
                           f"{np.degrees(np.arccos(cosine)):.0f}° / {np.degrees(np.arccos(min(expected, 1))):.0f}°"])
@@ -82,4 +102,5 @@ def picture(runs):
               for number, matrix in enumerate(MATRICES)]
     lines = {name: Line(name, color) for name, color in zip(DECAYS, PALETTE)}
     subtitle = f"{seeds_of(runs)}; dashed: law"
-    return by_layer("Length of weights before a norm, plain SGD", panels, lines, subtitle, "step")
+    return by_layer("Length of weights before a norm, plain SGD", panels, lines, subtitle, "step",
+                    runs.measured("steps")[0])
