@@ -53,6 +53,13 @@ class Scripts(CliTest):
                                 f"{group}/cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
                                 f"{group}/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}), 3)
 
+    def test_a_tilde_behind_an_equals_sign_is_the_home_folder(self):
+        self.config()
+        result = self.run_script(os.path.join(SCRIPTS, "sweep.py"), "tiny.json", "--set", "train.lr=1,2", "--dry-run",
+                                 "--out=~/runs", env=environment(HOME=self.path("home"), NORMSCOPE_BINARY=BINARY))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn(f"in {self.path('home', 'runs')}", result.stdout)
+
     def test_each_answers_help_and_does_nothing_else(self):
         from made_runs import run_script  # with Matplotlib, which the scripts' processes inherit
         self.assertIn("quickstart.sh", EXECUTABLE)

@@ -3,6 +3,7 @@ needs no package."""
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -29,6 +30,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, topic, description, **settings):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.topic = topic
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parses the command line. A shell leaves the ~ of --out=~/runs as it is; here it is the home folder."""
+        words = sys.argv[1:] if args is None else [str(word) for word in args]
+        return super().parse_known_args([re.sub(r"^(--?[\w-]+=)~(?=/)", lambda match: match[1] + os.path.expanduser("~"),
+                                                word) for word in words], namespace)
 
     def error(self, message):
         self.exit(2, f"[{self.topic}] {printable(message)}; see {self.prog} --help\n")
