@@ -143,12 +143,12 @@ class Table:
             if (row.get("status", "failed") == "failed" or not row.keys() >= {*columns}) and (
                     finished := finished_run(path, labels.get(path, {}))):
                 rows[path.name] = row_of(finished, columns)
-        own = [run.name for run in self.sweep.runs if run.name in rows]
+        own = dict.fromkeys(run.name for run in self.sweep.runs if run.name in rows)
         others = [name for name in rows if name not in own and (folder / name).is_dir()]
         text = io.StringIO()
         writer = csv.DictWriter(text, ["name", *columns, *RESULTS], restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows[name] for name in own + others)
+        writer.writerows(rows[name] for name in [*own, *others])
         write_atomically(self.path, text.getvalue())
 
     def _attempt(self, write):
