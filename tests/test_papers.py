@@ -2,6 +2,7 @@
 end in the quick form, in the long form all. Measures follow values computed by hand."""
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -19,7 +20,7 @@ from cli import LONG, ROOT, CliTest, environment, run_script
 
 import measure
 import reproduce
-from lib import forward, papers, papers_results, papers_run, papers_tables, safetensors_io
+from lib import forward, mean_field, papers, papers_results, papers_run, papers_tables, safetensors_io
 from lib.command import ScriptError
 from lib.runs import Run
 from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, gap, identity,
@@ -31,6 +32,26 @@ KEPT = {name: results for name in NAMES if (results := papers_results.load(name)
 PNG = b"\x89PNG\r\n\x1a\n"
 ONE_OF_A_KIND = {
     "growth": "probes", "rmsnorm": "trains", "anchor": "measures what it trained", "residual": "probes and trains"}
+# Numbers of a part's prose that its table and claims do not show, but its results give:
+OF_RESULTS = {
+    "prores": {0.015: lambda runs: runs.difference({"norm_placement": "pre", "branch_warmup_steps": 10},
+                                                   {"norm_placement": "pre", "branch_warmup_steps": 0})},
+    "anchor": {0.06: lambda runs: runs.loss(final_norm="false") - runs.loss(final_norm="true")},
+    "depth_rate": {0.013: lambda runs: max(
+        abs(runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.01")
+            - runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.03")) for depth in (6, 12, 24, 48))},
+    "muon_norms": {0.08: lambda runs: muon_norms.gaps_to_rmsnorm(runs)["muon, derf"]},
+    "equilibrium": {0.08: lambda runs: math.sqrt(2 * 0.003 * 1.0)},
+    "clustering": {0.05: lambda probes: max(
+        abs(clustering.power(probes, placement) - law)
+        for placement, law in (("pre", -0.5), ("pre_scaled", -0.5), ("peri", -0.375)))}}
+# By the beginning of a section's title, those of papers, of laws and limits, and of other programs.
+OF_OTHERS = {
+    "muon_norms": [0.31, 0.97], "growth": [1.5], "lr_sensitivity": [2.9], "What did not reproduce": [0.31],
+    "hybrid": [14.0, 3.63]}  # these two are compared with predict.py's below
+# What is no prose: results, code, addresses, numbers of papers at arXiv, and a paragraph whose numbers are predictions.
+NO_PROSE = (r"(?s)<!-- results:(\w+) -->.*?<!-- /results:\1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}|"
+            r"Measured at T 64, C 128.*?SwiGLU [\d., ]+")
 
 
 def runs_of(losses, **columns):
@@ -56,6 +77,21 @@ def claims_of(name):
             for text, value, expected, verdict in cells]
 
 
+def is_shown(number, values):
+    """Whether a number of the prose is one of the values, but for its rounding."""
+    rounding = 0.501 * 10.0 ** -len(number.partition(".")[2])
+    return any(abs(value - float(number)) <= rounding for value in values)
+
+
+@functools.cache
+def amplification_of(placement, **model):
+    """As scripts/predict.py has it, of the quick start's model."""
+    settings = {"norm_placement": placement, **model}
+    config = mean_field.resolved(os.path.join(ROOT, "configs", "quickstart.json"),
+                                 [f"model.{key}={value}" for key, value in settings.items()])
+    return mean_field.predict(config, narrow=True).amplification
+
+
 def reproduced(*arguments):
     with mock.patch.object(measure, "PRODUCTS", 3), mock.patch.dict(os.environ, environment()):
         return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=1500)
@@ -71,6 +107,10 @@ class Page(unittest.TestCase):
                     self.assertTrue(claim.verdict == "ok" or not claim.must_hold, claim.text)
                 if hasattr(MODULES[name], "picture"):
                     self.assertGreater(len(MODULES[name].picture(results).axes), 0)
+
+    def test_the_readme_counts_the_experiments(self):
+        readme = Path(ROOT, "README.md").read_text(encoding="utf-8")
+        self.assertRegex(readme, rf"claims of papers in {len(NAMES)}\s+experiments")
 
     def test_verdicts_follow_the_values(self):
         """Also where no results are kept yet, and the section is what an earlier run wrote."""
@@ -99,6 +139,27 @@ class Page(unittest.TestCase):
         measured, law = again["probe"]["pre", 14]
         self.assertEqual((measured.tolist(), law), ([[1, 0.333333333]], None))
 
+    def test_the_numbers_of_the_prose_are_shown_in_the_results(self):
+        """Every decimal of a part's prose is in its table or claims, or of a formula of the results, or named as another
+        source's. Sections without results are compared with all, but for the losses of sweeps of their own."""
+        text = papers.PAGE.read_text(encoding="utf-8").replace("−", "-")
+        count = 0
+        for section in re.split(r"(?m)^## ", text)[3:]:
+            title = section.partition("\n")[0]
+            if title == "Expected losses":
+                continue
+            names = re.findall(r"<!-- results:(\w+)", section)
+            blocks = "".join(map(page_of, names or NAMES))
+            shown = [float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", blocks)]
+            for name in names:
+                shown += [abs(value(KEPT[name])) if name in KEPT else number
+                          for number, value in OF_RESULTS.get(name, {}).items()]
+            shown += [number for key, numbers in OF_OTHERS.items() if title.startswith(key) for number in numbers]
+            for number in re.findall(r"(?<![\w.])\d+\.\d+", re.sub(NO_PROSE, "", section)):
+                self.assertTrue(is_shown(number, shown), (title, number))
+                count += 1
+        self.assertGreater(count, 50)
+
     def test_the_numbers_of_the_first_section_are_those_of_claims(self):
         text = papers.PAGE.read_text(encoding="utf-8")
         section = text.partition("## Is Norm")[2].partition("\n## ")[0]
@@ -108,9 +169,22 @@ class Page(unittest.TestCase):
         numbers = re.findall(r"\d+\.\d+", section)
         self.assertGreater(len(numbers), 12)
         for number in numbers:
-            rounding = 0.501 * 10.0 ** -len(number.partition(".")[2])
-            is_a_claim = any(abs(value - float(number)) <= rounding for value in values)
-            self.assertTrue(is_a_claim or f"lr {number}" in words, number)
+            self.assertTrue(is_shown(number, values) or f"lr {number}" in words, number)
+
+    def test_the_numbers_that_predict_gives(self):
+        """The amplification in the prose, and bf16's error by it, in percent."""
+        text = papers.PAGE.read_text(encoding="utf-8")
+        found = re.search(r"its amplification is (\S+), near .*?\n.*?pre-norm's is (\S+) \(`scripts/predict", text)
+        for placement, number in zip(("hybrid", "pre"), found.groups(), strict=True):
+            self.assertEqual(number, f"{amplification_of(placement):#.3g}")
+        bf16 = re.search(r"percent of x_12: pre (\S+), \S+ post (\S+), \S+ deepnorm (\S+), ", text)
+        for placement, number in zip(("pre", "post", "deepnorm"), bf16.groups(), strict=True):
+            self.assertEqual(number, f"{100 * math.sqrt(2 * amplification_of(placement)) * 1.66e-3:.2f}")
+        wide = re.search(r"then predicted: (.*?)\. With", text, re.DOTALL)[1]
+        stated = re.findall(r"(\w+)\s+[\d.]+(?: ± [\d.]+)?, ([\d.]+)", wide)
+        self.assertEqual(len(stated), 7)
+        for placement, number in stated if LONG else stated[:1]:
+            self.assertEqual(number, f"{amplification_of(placement, d_model=128, d_ff=512, n_layer=6):#.3g}")
 
 
 class Command(unittest.TestCase):
