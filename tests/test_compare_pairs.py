@@ -272,7 +272,7 @@ class KeysOfOneValue(CliTest):
         return draw.sample(settings, min(len(settings), draw.randint(4, 9)))
 
     def test_each_pair_is_printed_once(self):
-        folders = [self.random_settings(random.Random(number)) for number in range(5 * FOLDERS)]
+        folders = [self.random_settings(random.Random(number)) for number in range(10 * FOLDERS)]
         lines = [json.dumps([f"{key}={json.dumps(value)}" for key, value in setting.items()])
                  for setting in itertools.chain(*folders)]
         batch = subprocess.run([BINARY, "config", "--batch", self.config()], cwd=self.folder, input="\n".join(lines),
@@ -288,13 +288,14 @@ class KeysOfOneValue(CliTest):
                                "branch_share": draw.choice((0.01, 0.5)), "status": "done"}
                     if draw.random() < 0.1:
                         summary |= {"status": draw.choice(("done", "diverged", "interrupted")), "grad_first_last": 1e-4}
-                    made.append(MadeRun(f"{number}/{len(made):03}", merged(config, {"train": {"seed": seed}}),
+                    seeded = {**config, "train": {**config["train"], "seed": seed}}
+                    made.append(MadeRun(f"{number}/{len(made):03}", seeded,
                                         {**SUMMARY, **summary, "steps": draw.randint(1, 9)}))
             with self.subTest(number):
                 result = comparison.comparison(made)
                 cells += self.assert_printed_once(result)
                 self.assert_remarks(result)
-        self.assertGreater(cells, 8 * FOLDERS)
+        self.assertGreater(cells, 15 * FOLDERS)
 
     def assert_remarks(self, result):
         """None is said of a group twice, and none says what a difference beside it refutes."""
