@@ -128,10 +128,11 @@ def unit(x):
 
 
 def token_cosine(model):
-    """The mean cosine in each layer: |sum u|^2 of T unit vectors u is T plus the sum over ordered pairs."""
+    """The mean cosine in each layer: |sum u|^2 of T unit vectors u is T plus the sum over ordered pairs. None if there
+    is one token."""
     length = model.streams[0].shape[1]
     pairs = length * (length - 1)
-    return [(((unit(x).sum(1) ** 2).sum(-1) - length) / pairs).mean() for x in model.streams if pairs > 0]
+    return [(((unit(x).sum(1) ** 2).sum(-1) - length) / pairs).mean() if pairs else None for x in model.streams]
 
 
 def kurtosis(model):

@@ -252,6 +252,12 @@ class Measure(CliTest):
         rows = json.loads(output, parse_constant=lambda name: self.fail(f"{name} is no JSON"))["layers"]
         self.assertEqual([rows[0][name] for name in ("token_cosine", "kurtosis", "amplification")], [None] * 3)
 
+    def test_a_single_token_has_no_cosine(self):
+        config = self.config({"model": {**MODEL, "context": 1}})
+        self.normscope("probe", config, "--out", "probe", "--dump", "one.safetensors")
+        shown = self.script("measure.py", "one.safetensors", "--only", "token_cosine", "--only", "rank").stdout
+        self.assertRegex(shown, r"\nlayer +rank +token_cosine\n0 +\d\S*\n")
+
     def test_refusals_are_one_line(self):
         run = self.trained("pre")
         tensors, metadata = read_safetensors(self.exchange(run, "pass.safetensors"))
