@@ -18,7 +18,7 @@ from lib.report_data import page_data
 from lib.report_page import bullets, folded, notes, page, picture, pre, section, swatch, table, text
 from lib.comparison import comparison
 from lib.groups import shared_settings
-from lib.runs import UNFINISHED, ScriptError, find_runs, main, printable, shortened
+from lib.runs import RUNNING, ScriptError, find_runs, main, printable, shortened
 from lib.sites import Branches, Site, TokenCosine
 
 EXAMPLES = """examples:
@@ -188,11 +188,11 @@ def report(runs, refresh=None):
 
 def watched(args, path, pause=2.0, patience=3):
     """Writes the page again whenever a run has new rows; looks every `pause` seconds, and ends after `patience` looks
-    at which no run was unfinished or had new rows."""
+    at which no run was running or had new rows."""
     earlier, quiet_looks = None, 0
     while quiet_looks < patience:
         runs = find_runs(args.runs, "config.json")
-        is_training = any(run.record["status"] == UNFINISHED for run in runs)
+        is_training = any(run.record["status"] == RUNNING for run in runs)
         files = [file for run in runs for file in sorted(run.folder.glob("*.[cj]s*"))]  # .csv and .json
         state = [(file, file.stat().st_size) for file in files] + [is_training]
         if state != earlier:

@@ -2,6 +2,7 @@
 """A run that was interrupted and then resumed equals one that was never disturbed, bit for bit; a folder that holds a
 run is safe from everything that was not asked for. Kills and disks: test_crash.py."""
 
+import contextlib
 import json
 import os
 import re
@@ -162,13 +163,13 @@ class Resume(ResumeTest):
 
     def test_a_finished_run_without_its_summary_is_an_error(self):
         os.remove(self.whole.file("summary.json"))
-        for damaged in (None, "", '{"status": "done"'):
+        for damaged in (None, "", '{"status": "done"', '{"status": "running"}'):
             with self.subTest(damaged):
                 if damaged is not None:
                     self.write("whole/summary.json", damaged)
                 before = self.whole.contents()
                 self.refused("train", "tiny.json", "--out", "whole", "--resume", code=1,
-                             says=["[resume] whole/summary.json: is missing or damaged", "--overwrite"])
+                             says=["[resume] whole/summary.json: is missing, damaged or of a run that is not done", "--overwrite"])
                 self.assertEqual(self.whole.contents(), before)
         self.resume(self.whole, "--set", "train.steps=26")
         self.assertEqual(self.whole.summary["steps"], 26)
@@ -199,6 +200,8 @@ class Resume(ResumeTest):
     def test_a_run_that_stopped_in_its_last_act_is_not_finished(self):
         for last in ("model.safetensors", "sample.txt", "summary.json"):
             run = self.half_done("stopped-" + last)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(run.file(last))
             os.mkdir(run.file(last))  # cannot be replaced by a file: the run fails there
             self.resume(run, code=1)
             os.rmdir(run.file(last))

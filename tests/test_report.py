@@ -123,7 +123,7 @@ class Report(MadeRuns):
             self.make(f"p/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         page = self.report(lost, fresh, "p")
         states = {row[0]: row[2] for row in page.tables[0][1:]}
-        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "unfinished",
+        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "running",
                                   "0 steps · lr 0.001": "probe"})
         self.assertIn(
             "<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite; nothing had grown since step 1</li>", page.content)

@@ -1,4 +1,4 @@
-"""The newest of a run folder's model and checkpoint, by the rule of `normscope eval` and `normscope sample`."""
+"""The newest weights of a run folder, by the rule of `normscope eval` and `normscope sample`."""
 
 import json
 import math
@@ -11,8 +11,7 @@ FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
 
 def newest_weights(path):
-    """(file, tensors, metadata) of a file, or of the newest weights in a run folder: the later one of
-    model.safetensors and checkpoint.safetensors (at equal steps the model), or best.safetensors without both.
+    """(file, tensors, metadata) of a file, or of a run folder's file of the latest step, at a tie the first of FILES.
     ValueError: a damaged file. ScriptError: a run without weights, or no run."""
     path = Path(path)
     if not path.is_dir():
@@ -20,10 +19,8 @@ def newest_weights(path):
     files = [path / name for name in FILES if (path / name).exists()]
     if not files:
         raise ScriptError(f"[run] {printable(path)}: {_why_none(path)}")
-    file = files[0]
     try:
-        if [other.name for other in files[:2]] == list(FILES[:2]) and step_of(files[0]) < step_of(files[1]):
-            file = files[1]
+        file = max(files, key=step_of)
         return file, *safetensors_io.read(file)
     except ValueError as error:
         others = " or ".join(printable(other) for other in files if other.name not in str(error))

@@ -26,7 +26,6 @@ try:
 except ImportError as import_error:
     restart(import_error, "install python3-matplotlib and python3-numpy")
 
-from lib import safetensors_io  # after numpy, which it needs
 
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
 LARGEST = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest that a run can write
@@ -47,7 +46,7 @@ def shortened(text, length):
 
 UNLOGGED = "set log.layers_every above 0 and train again"
 STEP_BYTES = 4000  # the rows of a layer and step in layers.csv or params.csv take less
-UNFINISHED = "unfinished"  # the status of a run that is still training or was killed
+RUNNING = "running"  # the status of a run that is still training or was killed
 
 
 class Run:
@@ -103,21 +102,21 @@ class Run:
             raise ScriptError(f"{self}: damaged {name}: not an object")
         return value
 
-    def rows(self, name, columns, hint, keep=None, some=True, first=None, last=None, no_column=""):
+    def rows(self, name, columns, hint, keep=None, some=True, last=None, no_column=""):
         """The named columns of a log as an array (rows, columns) of floats, NaN for empty cells. ScriptError: the file,
         a column or, with `some`, any row is missing, or a row is damaged.
 
         hint, no_column  advice in the error if the file or a column is missing
         keep             (column, names): keeps rows whose cell in that column is in `names`, and appends its index in
                          `names` to the row
-        first, last      read only that many bytes from the start or the end of the file"""
+        last             read only that many bytes from the end of the file"""
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
             raise ScriptError(f"{self}: no {name}; {hint}") from None
         rows = []
         with file:
-            reader = csv.reader(_complete_lines(file, first, last))
+            reader = csv.reader(_complete_lines(file, last))
             header = next(reader, [])
             missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
             if missing:
@@ -139,30 +138,17 @@ class Run:
 
     @functools.cached_property
     def record(self):
-        """{name: value} of the status and the numbers in summary.json. A run without that file, or with later rows in
-        its logs, has the numbers of its logs."""
+        """{name: value} of the status and the numbers in summary.json, which a run writes at its start, at checkpoints and
+        at its end."""
         record = {key: value for key, value in self.summary.items() if _is_metric(key, value)}
         status = self.summary.get("status")
-        record["status"] = status if isinstance(status, str) else UNFINISHED
-        if record["status"] in (UNFINISHED, "interrupted"):
-            logged = self._logged()
-            if logged.get("steps", 0) > record.get("steps", 0):  # resumed since, if it was interrupted
-                record.update(logged, **self._last_step(), status=UNFINISHED)
-            else:
-                record.setdefault("final_val_loss", logged.get("final_val_loss"))
-        record.setdefault("branch_share", self._first_branch_share())
-        return record
+        return record | {"status": status if isinstance(status, str) else RUNNING}
 
-    @functools.cached_property
+    @property
     def text_hash(self):
-        """The hash of the bytes of the run's text, as summary.json or else a file of weights has it; "" if none has."""
-        if isinstance(self.summary.get("corpus_hash"), str):
-            return self.summary["corpus_hash"]
-        for name in ("checkpoint", "best", "model"):  # a run killed before its first checkpoint may have a best one
-            with contextlib.suppress(OSError, ValueError):
-                if text_hash := safetensors_io.read(self.folder / f"{name}.safetensors")[1].get("corpus"):
-                    return text_hash
-        return ""
+        """The hash of the bytes of the run's text, as summary.json has it; "" if it has none."""
+        text_hash = self.summary.get("corpus_hash")
+        return text_hash if isinstance(text_hash, str) else ""
 
     def evaluations(self):
         """The steps with a validation loss and these losses, as an array (evaluations, 2)."""
@@ -187,53 +173,6 @@ class Run:
         except ScriptError:
             return np.empty((0, 2))
         return rows[~np.isnan(rows[:, 1])]
-
-    def _logged(self):
-        """The numbers of metrics.csv up to now, named as in summary.json."""
-        train, val, speed = (self._column(name) for name in ("train_loss", "val_loss", "tokens_per_s"))
-        logged = {"steps": int(max(part[-1, 0] for part in (train, val, speed) if len(part)))} if len(train) else {}
-        if len(train):
-            logged["final_train_loss"] = train[-1, 1]
-        if len(val):
-            logged["final_val_loss"] = val[-1, 1]
-        compared = val[val[:, 0] != self.value("train.steps")]  # the last step's loss is of the whole split
-        if len(compared):
-            logged["best_val_loss"] = compared[:, 1].min()
-        if len(speed):
-            logged["tokens_per_s"] = len(speed) / (1 / speed[:, 1]).sum()
-        return {key: value.item() if isinstance(value, np.generic) else value for key, value in logged.items()}
-
-    def _last_step(self):
-        """Growth, grad_first_last and params of the last step that layers.csv and params.csv have whole."""
-        depth = self.value("model.n_layer") or 0
-        numbers, tail = {}, 3 * STEP_BYTES * (depth + 2)
-        try:
-            rows = self.rows("layers.csv", ("step", "layer", "rms"), UNLOGGED, keep=("site", ("stream",)), last=tail)
-            ends = {layer: {step: rms for step, at, rms, _ in rows if at == layer} for layer in (0, depth)}
-            step = max(set(ends[0]) & set(ends[depth]))
-            numbers["growth"] = float(ends[depth][step] / ends[0][step])
-        except (ScriptError, ValueError, ZeroDivisionError):
-            pass
-        try:
-            rows = self.rows("params.csv", ("step", "layer", "numel", "grad_norm"), UNLOGGED, last=tail)
-            steps, counts = np.unique(rows[:, 0], return_counts=True)
-            rows = rows[rows[:, 0] == steps[counts == counts.max()][-1]]
-            first, last = (math.hypot(*rows[rows[:, 1] == layer, 3]) for layer in (1, depth))
-            numbers |= {"params": int(rows[:, 2].sum()), "grad_first_last": first / last}
-        except (ScriptError, ValueError, ZeroDivisionError):
-            pass
-        return numbers
-
-    def _first_branch_share(self):
-        """The mean branch_share of the first logged step; None if it is missing or not finite."""
-        head = 2 * STEP_BYTES * ((self.value("model.n_layer") or 0) + 2)
-        try:
-            rows = self.rows("layers.csv", ("step", "branch_share"), UNLOGGED, keep=("site", ("attn_out", "ffn_out")),
-                             first=head)
-        except ScriptError:
-            return None
-        share = rows[rows[:, 0] == rows[0, 0], 1].mean()
-        return float(share) if np.isfinite(share) else None
 
     @property
     def diverged(self):
@@ -264,9 +203,9 @@ def _values(row, indices, columns):
     return values
 
 
-def _complete_lines(file, first=None, last=None):
-    """Yields the lines of a binary file as text: the header, then, with `first` or `last`, only the lines in that many
-    bytes at the start or the end of the file. A last line without a newline, which a kill has torn, is dropped."""
+def _complete_lines(file, last=None):
+    """Yields the lines of a binary file as text: the header, then, with `last`, only the lines in that many bytes at the
+    end of the file. A last line without a newline, which a kill has torn, is dropped."""
     yield file.readline().decode("utf-8", "replace")
     start = os.fstat(file.fileno()).st_size - last if last else 0
     if start > file.tell():
@@ -276,9 +215,6 @@ def _complete_lines(file, first=None, last=None):
         if not line.endswith(b"\n"):
             return
         yield line.decode("utf-8", "replace")
-        first = first and first - len(line)
-        if first is not None and first <= 0:
-            return
 
 
 def find_runs(paths, needed, unreadable=None):

@@ -83,9 +83,10 @@ bool resume(Trainer& trainer, Index steps, const RunFolder* folder, ProgressDisp
     line.say(text("resuming ", shown_folder, " after step ", step,
                   folder ? checksum_note(folder->file(checkpoint_file)) : ""));
   if (step < steps) return true;
-  if (folder && !seconds_in(folder->file(summary_file)))
-    fail("resume", folder->file(summary_file), ": is missing or damaged, and no step is left to train that ",
-         "would write it again; start again with --overwrite, or raise train.steps");
+  if (folder && !is_done(folder->file(summary_file)))
+    fail("resume", folder->file(summary_file),
+         ": is missing, damaged or of a run that is not done, and no step ",
+         "is left to train that would write it again; start again with --overwrite, or raise train.steps");
   line.say(text(shown_folder, " is finished (step ", step,
                 step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
   return false;

@@ -137,11 +137,11 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
                {"final_val_loss", or_null(run.final_val_loss)},
                {"best_val_loss", or_null(run.best_val_loss)},
                {"grad_first_last", or_null(run.grad_first_last)},
-               {"growth", or_null(run.growth)}};
+               {"growth", or_null(run.growth)},
+               {"branch_share", or_null(run.branch_share)}};
   json.update(environment(config));
   if (run.status != status_probe) {
     json.update({{"best_step", or_null(run.best_step)},
-                 {"branch_share", or_null(run.branch_share)},
                  {"unigram", or_null(run.unigram)},
                  {"bigram", or_null(run.bigram)},
                  {"trigram", or_null(run.trigram)},
@@ -161,6 +161,8 @@ std::optional<double> seconds_in(const std::string& path) {
   const Json seconds = entry_in(path, "seconds");
   return seconds.is_number() ? std::optional(seconds.get<double>()) : std::nullopt;
 }
+
+bool is_done(const std::string& path) { return entry_in(path, "status") == status_done; }
 
 std::string past_in(const std::string& path) {
   std::vector<std::string> past;

@@ -8,11 +8,12 @@
 
 namespace normscope {
 
-inline constexpr const char *status_done = "done", *status_diverged = "diverged",
+// A run that is killed stays "running", with the figures of its last checkpoint.
+inline constexpr const char *status_running = "running", *status_done = "done", *status_diverged = "diverged",
                             *status_interrupted = "interrupted", *status_probe = "probe";
 
 struct RunRecord {
-  std::string status;  // one of the above; empty until the run ends
+  std::string status;  // one of the above
   Index steps = 0;     // finished steps, skipped updates included
   Index params = 0, vocab = 0;
   std::string corpus_hash;                                                // of the bytes of its texts
@@ -37,6 +38,7 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 
 // Entries of a summary.json; nothing if the file is missing, is damaged or has none.
 std::optional<double> seconds_in(const std::string& path);
+bool is_done(const std::string& path);
 std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
 std::string past_in(const std::string& path);  // "30 until step 20, 40 until step 30": RunRecord's history
 

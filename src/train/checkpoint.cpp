@@ -1,7 +1,9 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "config/dump.h"
 #include "config/load.h"
@@ -118,9 +120,13 @@ Metadata state_metadata(const TrainState& state) {
                        {"skipped_in_a_row", std::to_string(state.consecutive_skips)}};
   const auto add = [&](const char* key, const std::optional<double>& value) {
     char digits[32];
-    if (value) metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
+    if (value && std::isfinite(*value))
+      metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
   };
   add("best_val_loss", state.best_val_loss);
+  add("final_train_loss", state.final_train_loss);
+  add("grad_first_last", state.grad_first_last);
+  add("growth", state.growth);
   add("branch_share", state.branch_share);
   return metadata;
 }
@@ -135,6 +141,9 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
                             .best_step = number_at<Index>(file, "best_step"),
                             .skipped = number_at<Index>(file, "skipped"),
                             .consecutive_skips = number_at<Index>(file, "skipped_in_a_row"),
+                            .final_train_loss = optional_at("final_train_loss"),
+                            .grad_first_last = optional_at("grad_first_last"),
+                            .growth = optional_at("growth"),
                             .branch_share = optional_at("branch_share")};
   require(state.step >= 1 && state.step <= steps, "safetensors", file.path(), ": is of step ", state.step,
           "; expected 1 to ", steps, ", the run's steps");
@@ -242,17 +251,13 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 std::string newest_weights(const std::string& run_or_file) {
   const fs::path folder(run_or_file);
   if (!fs::is_directory(folder)) return run_or_file;
-  const auto has = [&](const char* name) { return fs::exists(folder / name); };
-  const auto step_in = [&](const char* name) {
+  std::map<Index, std::string> by_step;
+  for (const char* name : {model_file, checkpoint_file, best_file}) {
     const std::string path = (folder / name).string();
-    return number_at<Index>(path, read_metadata(path), "step");
-  };
-  const char* newest = best_file;
-  if (has(checkpoint_file)) newest = checkpoint_file;
-  if (has(model_file) && (!has(checkpoint_file) || step_in(model_file) >= step_in(checkpoint_file)))
-    newest = model_file;
-  if (!has(newest)) refuse_without_weights(run_or_file);
-  return (folder / newest).string();
+    if (fs::exists(path)) by_step.try_emplace(number_at<Index>(path, read_metadata(path), "step"), path);
+  }
+  if (by_step.empty()) refuse_without_weights(run_or_file);
+  return by_step.rbegin()->second;
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {

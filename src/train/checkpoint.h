@@ -23,7 +23,8 @@ struct TrainState {
   Index best_step = 0;
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
-  std::optional<double> branch_share;  // at step 1
+  // Figures of summary.json; RunRecord says what they are.
+  std::optional<double> final_train_loss, grad_first_last, growth, branch_share;
 };
 
 // The run whose files are written or read.
@@ -71,9 +72,8 @@ struct LoadedModel {
   Model<float> model;
 };
 
-// The file of the newest weights of a run folder: of model.safetensors and checkpoint.safetensors the one of
-// the later step (the model at a tie); without both, best.safetensors. Reads no more than headers. A file
-// stands for itself.
+// The file of the newest weights of a run folder: of model, checkpoint and best.safetensors the one of the
+// latest step, at a tie the first of them. Reads no more than headers. A file stands for itself.
 // Errors: a damaged header; no weights (usage), with the reason: the run diverged first, was killed first, is
 // no run.
 std::string newest_weights(const std::string& run_or_file);

@@ -130,6 +130,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   record.first_nonfinite = batches.nonfinite;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
+  record.branch_share = branch_share(sites);
   write_record(folder.file(summary_file), record, config.train);
   return {record, sites, weights_step};
 }

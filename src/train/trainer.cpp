@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <type_traits>
 
 #include "config/dump.h"
@@ -57,16 +56,12 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 // --- the run ---
 
 RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
-  const Stopwatch clock;
+  clock_ = {};
   begin();
   Ended ended = take_steps(stop, max_threads_tried);
   if (ended == Ended::done && folder_ && !write_results()) ended = Ended::diverged;
-  record_.status = statuses[static_cast<int>(ended)];
-  if (folder_) {
-    complete_record();
-    record_.seconds = record_.seconds.value_or(0) + clock.seconds();
-    write_summary();
-  }
+  write_summary(statuses[static_cast<int>(ended)]);
+  add_ngrams();
   // The checkpoint of the last step is written after all results. A run killed before that resumes from an
   // earlier checkpoint and writes the same results.
   if (ended == Ended::done) save();
@@ -95,7 +90,10 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
     show_progress(step);
     if (threads) threads->after_step(seconds);
     const bool is_interrupted = ranks_.any(stop.load()) && !step.is_last;
-    if (step.save || is_interrupted) save();
+    if (step.save || is_interrupted) {
+      save();
+      write_summary(status_running);
+    }
     if (is_interrupted) return Ended::interrupted;
   }
   return Ended::done;
@@ -121,7 +119,7 @@ bool Trainer::resume() {
 
 // A new folder gets its config first, since one with logs and without a config is no run. In a folder that
 // holds a run, the logs are opened first, so that an Error about their format changes nothing; then the
-// summary is removed, since a kill must not leave a summary of later steps than the logs have; then the logs
+// summary is replaced, since a kill must not leave a summary of later steps than the logs have; then the logs
 // are cut.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
@@ -131,9 +129,8 @@ void Trainer::begin() {
   if (!folder_->has(config_file)) write_config();
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
-  const std::string summary = folder_->file(summary_file);
-  if (state_.step > 0) record_.seconds = seconds_in(summary);
-  std::filesystem::remove(summary);
+  if (state_.step > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
+  write_summary(status_running);
   write_config();
   metrics_log_->cut(state_.step);
   if (layer_logs_) layer_logs_->cut(state_.step);
@@ -194,7 +191,7 @@ void Trainer::record_step(const Step& step) {
   const float hashed[2] = {step.result->loss, step.result->grad_norm()};
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
-  record_.final_train_loss = step.result->loss;
+  state_.final_train_loss = step.result->loss;
 }
 
 bool Trainer::weights_are_finite(const Step& step) const {
@@ -225,8 +222,8 @@ void Trainer::observe_sites(const Step& step) {
   if (step.number == 1) state_.branch_share = branch_share(sites);
   if (!step.log_sites) return;
   const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
-  record_.growth = growth(sites);
-  record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
+  state_.growth = growth(sites);
+  state_.grad_first_last = grad_first_last(params, config_.model.n_layer);
   observer_.on_sites(sites);
   if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
 }
@@ -307,8 +304,12 @@ bool Trainer::write_results() {
   return true;
 }
 
-void Trainer::complete_record() {
+void Trainer::write_summary(const char* status) {
+  record_.status = status;
   record_.steps = state_.step;
+  record_.final_train_loss = state_.final_train_loss;
+  record_.grad_first_last = state_.grad_first_last;
+  record_.growth = state_.growth;
   record_.best_val_loss = state_.best_val_loss;
   if (state_.best_val_loss) record_.best_step = state_.best_step;
   record_.skipped = state_.skipped;
@@ -316,20 +317,20 @@ void Trainer::complete_record() {
   record_.trajectory_hash = hex(state_.trajectory_hash);
   const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
+  record_.seconds = earlier_seconds_ + clock_.seconds();
+  if (folder_) write_record(folder_->file(summary_file), record_, config_.train);
 }
 
-// Writes the summary twice: counting the n-grams of a large text may take longer than the grace period after
-// a SIGTERM.
-void Trainer::write_summary() {
-  const std::string path = folder_->file(summary_file);
-  write_record(path, record_, config_.train);
-  if (corpus_.val.size() < 2) return;
+// Adds the losses of n-grams to the summary that stands: counting those of a large text may take longer than
+// the grace period after a SIGTERM.
+void Trainer::add_ngrams() {
+  if (!folder_ || corpus_.val.size() < 2) return;
   const auto levels = ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size());
   record_.unigram = levels[1].nats;
   record_.bigram = levels[2].nats;
   record_.trigram = levels[3].nats;
   record_.four_gram = levels[4].nats;
-  write_record(path, record_, config_.train);
+  write_record(folder_->file(summary_file), record_, config_.train);
 }
 
 }  // namespace normscope

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/run_config.h"
+#include "core/machine.h"
 #include "data/corpus.h"
 #include "logs/record.h"
 #include "logs/run_folder.h"
@@ -79,8 +80,8 @@ class Trainer {
   void save();
 
   bool write_results();
-  void complete_record();
-  void write_summary();
+  void write_summary(const char* status);
+  void add_ngrams();
   CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
   const RunConfig config_;
@@ -93,11 +94,13 @@ class Trainer {
   StepRunner runner_;
   SiteStatistics statistics_;
   TrainState state_;
-  RunRecord record_;                      // complete when the run has ended
+  RunRecord record_;                      // as write_summary() last wrote it
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
   std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
   Index first_step_ = 1;         // of this process
+  Stopwatch clock_;              // since run() began
+  double earlier_seconds_ = 0;   // of earlier processes, until their last summary
   double seconds_before_ = 0;    // total time of the steps of earlier processes
   double step_seconds_ = 0;      // total time of this process's steps
   double seconds_per_step_ = 0;  // exponential moving average
