@@ -40,7 +40,7 @@ from lib.runs import main, np  # first: it finds a Python that has numpy
 from lib import run_weights, safetensors_io
 from lib.command import Parser, ScriptError, ask, printable, text_table
 from lib.forward import Decoder, cross_entropy
-from lib.keys import completed
+from lib.keys import require_every_key
 from lib.run_text import require_text, split_text
 
 # Amplification: the number of draws, and the size d of the noise, far above float32's 2^-24 and far below 1.
@@ -59,9 +59,8 @@ class Model:
     def __init__(self, path):
         try:
             path, tensors, metadata = run_weights.newest_weights(path)
-            self.config = json.loads(metadata["config"])
+            self.config = require_every_key(json.loads(metadata["config"]), path)
             self.step = metadata.get("step", "0")
-            completed(self.config["model"])
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             message = printable(error)
             if message.startswith("["):  # "[topic] file: reason", of run_weights
@@ -176,7 +175,7 @@ def sharpness(model):
     """The largest eigenvalue, by Lanczos' recurrence (1950), which needs fewer products than power iteration. A product
     H v is a difference of gradients, (g(w + hv) - g(w - hv)) / 2h. None with ReLU: each kink within the step adds its
     jump over 2h."""
-    if completed(model.config["model"])["activation"] == "relu":
+    if model.config["model"]["activation"] == "relu":
         return None
     names = [name for name in model.weights if f"grad.{name}" in model.tensors]
     sizes = [model.weights[name].size for name in names]

@@ -31,7 +31,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, text_table
 from lib.embedding_and_head import text_of_config
-from lib.keys import completed
 from lib.mean_field import TOLERANCE, allowed, predict, resolved, logged_sites, tokens_of
 from lib.run_text import require_text
 from lib.runs import Run, find_runs, main, np
@@ -57,7 +56,7 @@ def measured_runs(path, config):
     model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
     if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
         raise ScriptError(f"{printable(path)}: its runs differ in more than the seed; name one of them")
-    if model.get("dropout") and not runs[0].probe:
+    if model["dropout"] and not runs[0].probe:
         raise ScriptError(f"{printable(path)}: its steps have dropout, and a prediction has none; probe its config")
     for run in runs:
         require_text(config["data"], run.text_hash, run)
@@ -119,7 +118,7 @@ def compared(measured, predicted, limits):
 
 def print_against(path, config, tolerance):
     """Prints measured over predicted rms, and the first site that is off. Returns the exit code."""
-    text, model = text_of_config(config), completed(config["model"])
+    text, model = text_of_config(config), config["model"]
     is_folder = Path(path).is_dir()
     squares, tokens, faults = measured_runs(path, config) if is_folder else measured_file(path, config, text.size)
     sites, predicted = zip(*predict(config, text, tokens).sites.items())

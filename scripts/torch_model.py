@@ -28,11 +28,11 @@ except ImportError as import_error:
 from lib import run_weights
 from lib.command import ScriptError, printable
 from lib.forward import Decoder, equation
-from lib.keys import NORMS, PLACEMENTS, completed, placements
+from lib.keys import NORMS, PLACEMENTS, placements, require_every_key
 
 
 def shapes_of(model, vocab_size):
-    """{name: shape} of the parameters and of batch norm's running statistics. `model`: a completed section."""
+    """{name: shape} of the parameters and of batch norm's running statistics. `model`: the section of a config."""
     width, hidden, shapes = model["d_model"], model["d_ff"], {}
 
     def linear(name, outputs, inputs, has_bias):
@@ -90,7 +90,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config, vocab_size):
         super().__init__()
-        self.config = completed(config.get("model", config))
+        self.config = config.get("model", config)
         self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
         for name, shape in shapes_of(self.config, vocab_size).items():
             *path, last = name.split(".")
@@ -164,7 +164,7 @@ def load(path, dtype=torch.float32):
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}
     if "config" not in metadata or "vocab" not in metadata:
         raise ValueError(f"[model] {file}: no config or vocab in its metadata; not a file of normscope")
-    config, vocab = json.loads(metadata["config"]), json.loads(metadata["vocab"])
+    config, vocab = require_every_key(json.loads(metadata["config"]), file), json.loads(metadata["vocab"])
     model = Transformer(config, len(vocab)).to(dtype)
     model.branch_progress = run_weights.branch_progress(config, metadata)
     model.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in tensors.items()}, strict=True)

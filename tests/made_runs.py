@@ -21,7 +21,7 @@ CONFIG = {
               "final_norm": True, "init": {"scheme": "gpt2"}},
     "data": {"path": "", "val_fraction": 0.1, "val_path": ""},
     "train": {"steps": 60, "batch_size": 8, "lr": 0.001, "optimizer": "adamw", "seed": 1, "threads": 0},
-    "eval": {"every": 30}, "$derived": ["model.final_norm"], "log": {"every": 10, "layers_every": 10},
+    "eval": {"every": 30}, "$derived": ["model.final_norm"], "$idle": [], "log": {"every": 10, "layers_every": 10},
 }
 
 
@@ -60,7 +60,8 @@ class MadeRuns(unittest.TestCase):
                 place = place[part]
             place[last] = value
         if config["model"]["norm_placement"] in ("none", "rezero"):  # norms have no effect
-            del config["model"]["norm"], config["model"]["final_norm"]
+            config["model"] |= {"norm": "none", "final_norm": False}
+            config |= {"$derived": [], "$idle": ["model.norm", "model.final_norm"]}
         folder = self.root / folder
         layers = [
             "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]

@@ -3,13 +3,14 @@
 torch_model.py; in the long form, its quick form."""
 
 import contextlib
-import copy
 import importlib.util
 import io
+import json
 import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -91,13 +92,16 @@ class Peer(unittest.TestCase):
     def test_loss_and_gradients_are_those_of_the_twin(self):
         import torch
         import torch_model
-        from lib import torch_peer
+        from lib import mean_field, torch_peer
         torch.manual_seed(1)
         torch.set_num_threads(1)
         for tied in (True, False):
-            config = copy.deepcopy(bench_peers.QUICK[0].config("fp32")["model"])
-            config.update(tie_embeddings=tied, norm_groups=1, norm_eps=1e-5, norm_eps_outside=False, norm_affine=True,
-                          qk_norm=False, qkv_norm=False, residual=True, final_norm=True)
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                data = {"path": os.path.join(ROOT, "data", "austen.txt")}
+                json.dump(bench_peers.QUICK[0].config("fp32") | {"data": data}, file)
+                file.flush()
+                settings = ("train.steps=1", f"model.tie_embeddings={json.dumps(tied)}")
+                config = mean_field.resolved(file.name, settings)["model"]
             twin = torch_model.Transformer(config, 65).double()
             with torch.no_grad():
                 for parameter in twin.parameters():

@@ -31,12 +31,13 @@ SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_norm
 
 # A choice at run time is no constant expression.
 RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline const {name}")
-                   for name in ("Pattern hybrid_pattern", "Placement placement_rows[]")] + [
+                   for name in ("Placement placement_rows[]",)] + [
                        ("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
 
 # Matrices that start at 0: no gradient passes them.
 ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}
 WARM_UP = {"train": {"steps": 9, "branch_warmup_steps": 4}}
+PATTERNS = "patterns are read as the lists of their papers"
 RATES = "test_cli_train.py Metrics.test_learning_rate_follows_its_formula"
 PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
 
@@ -75,19 +76,17 @@ FAULTS = [
      {"norm_placement": "pre_scaled"}, {5}),
     ("keel's alpha of L, not of 2L", "model/config.cpp",
      [("model/placement.h", ".alpha = {«2», 1}", "1")], {"norm_placement": "keel"}, {5}),
-    ("hybrid whose FFN is post too", "model/config.cpp",
-     [("model/placement.h", "hybrid_pattern = {.rest = {PlacementKind::post, «PlacementKind::none»}}",
-       "PlacementKind::post")], {"norm_placement": "hybrid"}, {5}),
+    ("hybrid whose FFN is post too", "config/patterns.cpp",
+     [("config/patterns.cpp", "return 0.0; }, .first = pre, .rest = {post, «none»}", "post")], PATTERNS),
     ("qkv_norm that leaves the values alone", "model/transformer.cpp",
      [("ops/query_key_norm.h", "const Index parts = «v_gain ? 3 : 2»;", "2"),
       ("ops/query_key_norm.h", "if («!v_gain») add_rows(tokens, width, qkv.cols, qkv.data", "true")],
      {"norm_placement": "hybrid"}, {5}),
     ("derf without its shift", "model/transformer.cpp",
      [("ops/pointwise_norm.h", "shift ? *shift.data : Real(0)", "Real(0)")], {"norm": "derf"}, {5}),
-    ("mix that is post at the end", "model/config.cpp",
-     [("model/config.cpp", "static_cast<double>(i) < first",
-       "static_cast<double>(i) + first >= static_cast<double>(blocks)")],
-     {"norm_placement": "mix"}, {5}),
+    ("mix that is post at the end", "config/patterns.cpp",
+     [("config/patterns.cpp", "std::fill_n(blocks.begin(), static_cast<Index>(first_blocks(config)), first);",
+       "std::fill_n(blocks.rbegin(), static_cast<Index>(first_blocks(config)), first);")], PATTERNS),
     ("attention without a mask", "kernels/attention.cpp",
      [("kernels/reference/kernels.h", "const Index visible = «keys - queries + t + 1»;", "keys"),
       ("kernels/reference/kernels.h", "«key <= keys - queries + t»;", "key < keys")], {}, {2, 5}),

@@ -1,5 +1,6 @@
 // Tests of the values that configs resolve to: defaults that depend on other keys, keys without effect,
 // placements and branch scales.
+#include "config/patterns.h"
 #include "config_texts.h"
 
 using namespace normscope;
@@ -98,6 +99,17 @@ TEST_CASE("keys that are given where they have no effect are named, with the rea
   }
 }
 
+TEST_CASE("the values of keys that a dumped config lists as idle are not read, and changes of them are reported") {
+  Json dumped = dump(config_of("model.norm=rmsnorm"));
+  CHECK(dumped["model"]["norm_bias"] == false);
+  const Loaded loaded = load("model.norm=layernorm", dumped.dump());
+  CHECK(loaded.config.model.norm_bias);  // the default, as if RMSNorm had left the key out
+  CHECK(join(loaded.without_effect) == "model.norm_bias ($idle lists it in a.json)");
+  CHECK(load("model.norm=layernorm model.norm_bias=true", dumped.dump()).without_effect.empty());
+  dumped["model"]["norm_groups"] = 8;
+  CHECK(join(load("", dumped.dump()).without_effect) == "model.norm_groups ($idle lists it in a.json)");
+}
+
 TEST_CASE("a dumped config lists the keys whose values are defaults that depend on others") {
   const auto is_derived = [](const std::string& key, const Sets& sets) {
     const RunConfig config = config_of(sets);
@@ -137,18 +149,35 @@ TEST_CASE("placements are names, pairs or lists") {
   CHECK(placement("[\"peri\"]", "1") == std::vector<BlockPlacement>{PlacementKind::peri});
 
   const std::pair<const char*, const char*> wrong[] = {
-      {R"(["peri","pre","mix"])",
-       "[config] model.norm_placement: mix is a pattern of whole models and cannot stand in a list or for a "
-       "sublayer; write out its placements (--set)"},
+      {R"(["peri","pre","mix"])", R"(got ["peri","pre","mix"]; expected pre | post)"},
       {R"(["pre","peri","pre"])", "only the first block can have it"},
       {R"(["pre","pots","pre"])", R"(got ["pre","pots","pre"]; expected pre | post)"},
       {R"(["pre","pre"])", "a list of 2 for model.n_layer = 3"},
       {"[]", "got []; expected"},
-      {R"({"attn":"post"})", "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer of these"},
-      {R"({"attn":"post","ffn":"mix"})", "mix is a pattern of whole models"},
+      {R"({"attn":"post"})",
+       "or {\"attn\": ..., \"ffn\": ...}, or a list of n_layer of these, or a pattern: mix | hybrid"},
+      {R"({"attn":"post","ffn":"mix"})", R"(got {"attn":"post","ffn":"mix"}; expected)"},
       {R"({"attn":"peri","ffn":"pre"})", "for both sublayers"}};
   for (const auto& [written, part] : wrong)
     CHECK_HOLDS(refusal(std::string("model.n_layer=3 model.norm_placement=") + written), part);
+}
+
+TEST_CASE("patterns are read as the lists of their papers") {
+  using enum PlacementKind;
+  using Blocks = std::vector<BlockPlacement>;
+  const auto model = [](const std::string& sets) { return config_of("model.n_layer=" + sets).model; };
+  CHECK(model("6 model.norm_placement=mix").norm_placement == Blocks{post, post, pre, pre, pre, pre});
+  CHECK(model("3 model.norm_placement=mix model.mix_post_fraction=1").norm_placement == Blocks(3, post));
+  CHECK(model("100 model.norm_placement=mix model.mix_post_fraction=0.07").norm_placement[7] ==
+        BlockPlacement(pre));
+  const BlockPlacement hybrid{post, none};
+  CHECK(model("2 model.norm_placement=hybrid").norm_placement == Blocks{hybrid, hybrid});
+  CHECK(model("3 model.norm_placement=hybrid_star").norm_placement == Blocks{pre, hybrid, hybrid});
+  for (const Pattern& pattern : patterns()) {
+    const ModelConfig read = model(text("3 model.norm_placement=", pattern.name));
+    CHECK(read.final_norm);
+    CHECK(read.qkv_norm == (pattern.name != std::string("mix")));
+  }
 }
 
 TEST_CASE("branch_scale is a number or a power of L") {

@@ -119,8 +119,8 @@ TEST_CASE("a vocabulary encodes, decodes and is written and read, and refuses wh
   CHECK_THROWS_AS(vocab.character(5), Error);
   CHECK_THROWS_AS(vocab.character(-1), Error);
   const auto unknown = [&](const char* text) { return message([&] { vocab.encode(text, "prompt", "y"); }); };
-  CHECK_HOLDS(unknown("ax"), "[prompt] 'x' (U+0078) is not in the model's vocabulary");
-  CHECK_HOLDS(unknown("\u20ac"), "'\u20ac' (U+20AC) is not in the model's vocabulary, the 5 ");
+  CHECK_HOLDS(unknown("ax"), "[prompt] y: the model has no 'x' (U+0078), only the 5 characters of its ");
+  CHECK_HOLDS(unknown("\u20ac"), "the model has no '\u20ac' (U+20AC)");
   CHECK_HOLDS(unknown("\x1B"), "'\\x1b' (U+001B)");
 
   for (const char* bad :
@@ -135,8 +135,7 @@ TEST_CASE("a prompt drops a BOM and refuses what is not UTF-8") {
   const auto encode = [&](const char* text) { return vocabulary.encode(text, "sample", "--prompt"); };
   CHECK(encode("\uFEFFe") == std::vector<Token>{0});
   CHECK_HOLDS(message([&] { encode("e\xFF"); }), "[sample] --prompt: invalid UTF-8 at byte 1;");
-  for (const char* part : {"(U+0301)", "as two (NFD)"})
-    CHECK_HOLDS(message([&] { encode("e\u0301"); }), part);
+  CHECK_HOLDS(message([&] { encode("e\u0301"); }), "(U+0301)");
 }
 
 TEST_CASE("a text that memory cannot hold is refused before it is read") {

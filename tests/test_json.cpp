@@ -24,6 +24,12 @@ TEST_CASE("json: a refusal says what is wrong, and where") {
   CHECK_HOLDS(fails("{\"a\": \"\xFF\"}"), "UTF-8");
   CHECK_HOLDS(fails("{} {}"), "line 1, column 4: syntax error");
   CHECK_HOLDS(fails("{\"a\": 1,}"), "syntax error");
+  CHECK(fails("{\"a\": 1\n \"b\": 2}") ==
+        "[test] f: parse error at line 2, column 4: a comma is missing before this");
+  for (const char* written : {"[1\n 2]", "[[1]\n [2]]", "[{}\n {}]", "[1\n true]"})
+    CHECK_HOLDS(fails(written), ": a comma is missing before this");
+  for (const char* written : {"[1}", "{\"a\": 1]", "[1", "{\"a\" 1}", "[1:2]", "1 2"})
+    CHECK_HOLDS(fails(written), "syntax error");
   CHECK_HOLDS(fails(""), "unexpected end of input");
   CHECK_HOLDS(fails("{/* no end"), "syntax error");
   CHECK(fails("\"" + std::string(500, 'x') + "\n\"").size() < 350);

@@ -21,7 +21,7 @@ from cli import ROOT
 
 # y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
 PLACEMENT = [
-    ("src/model/placement.h", "  hybrid_star\n};", "  hybrid_star,\n  made_up\n};"),
+    ("src/model/placement.h", "  pre,\n  post,", "  made_up,\n  pre,\n  post,"),
     ("src/model/placement.h", '.formula = "y = x + F(x)", .source = "the control"},',
      '.formula = "y = x + F(x)", .source = "the control"},'
      '{.kind = PlacementKind::made_up, .name = "made_up", .formula = "y = N2(alpha*x + F(N(x)))", .source = "a test",'
@@ -114,13 +114,13 @@ class MadeUpRows(unittest.TestCase):
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 
     def test_config_and_schema(self):
-        resolved = json.loads(self.call("config", self.both()).stdout)["model"]
-        self.assertEqual((resolved["norm"], resolved["norm_placement"]), ("made_up", "made_up"))
-        self.assertNotIn("norm_bias", resolved)  # the norm has no bias
+        resolved = json.loads(self.call("config", self.both()).stdout)
+        self.assertEqual([resolved["model"][key] for key in ("norm", "norm_placement")], ["made_up", "made_up"])
+        self.assertIn("model.norm_bias", resolved["$idle"])  # the norm has no bias
         # A norm has to say in its row that its code follows these keys.
         ignored = json.loads(self.call("config",
                                        self.config(norm="made_up", norm_detach=True, norm_eps_outside=True)).stdout)
-        self.assertFalse({"norm_detach", "norm_eps_outside"} & set(ignored["model"]))
+        self.assertLessEqual({"model.norm_detach", "model.norm_eps_outside"}, set(ignored["$idle"]))
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
         self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])
@@ -132,7 +132,7 @@ class MadeUpRows(unittest.TestCase):
         by_sgd, path = ("--set", "train.optimizer=sgd"), self.both()
         output = self.call("config", path, "--set", "train.made_up=true", *by_sgd, "--origin").stdout
         self.assertRegex(output, r"(?m)^train\.made_up +true +--set$")
-        self.assertNotIn("made_up", json.loads(self.call("config", path).stdout)["train"])
+        self.assertIn("train.made_up", json.loads(self.call("config", path).stdout)["$idle"])
         self.assertIs(json.loads(self.call("config", path, *by_sgd).stdout)["train"]["made_up"], True)
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertEqual(schema["properties"]["train"]["properties"]["made_up"]["description"],

@@ -81,6 +81,7 @@ TEST_CASE("model: gradients of every variant equal central differences") {
            "model.branch_scale=0.3 model.branch_scale_learned=vector model.norm_placement=sandwich",
            R"(model.norm_placement={"attn":"keel","ffn":"res_post"})",
            "model.norm_placement=mix model.n_layer=3",
+           "model.norm_placement=hybrid_star model.norm=rmsnorm model.n_layer=3",
        }) {
     for (const char* placement : {"pre", "post"})
       check_gradients(text("model.norm_placement=", placement, " ", variant));

@@ -15,7 +15,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
 from lib import figures, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
-from lib.keys import PLACEMENTS
+from lib.keys import PLACED, PLACEMENTS
 from lib.groups import Group, group_by_config
 from lib.command import ScriptError
 from lib.runs import Run, matplotlib
@@ -108,8 +108,8 @@ class Styles(MadeRuns):
         return figures.styled(group_by_config(runs))
 
     def test_a_placement_has_one_colour_in_every_figure(self):
-        every = {group.placement: group for group in self.groups(list(PLACEMENTS))}
-        self.assertEqual(len({(g.color, g.dash) for g in every.values()}), len(PLACEMENTS))
+        every = {group.placement: group for group in self.groups(PLACED)}
+        self.assertEqual(len({(g.color, g.dash) for g in every.values()}), len(PLACED))
         for some in (["sandwich", "pre"], ["post", "peri", "sandwich"]):
             for group in self.groups(some, ("layernorm", "rmsnorm")):
                 self.assertEqual(group.color, every[group.placement].color)
@@ -118,7 +118,7 @@ class Styles(MadeRuns):
     def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
         few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
         self.assertEqual(len(figures.facets(few)), 1)
-        many = self.groups([name for name in PLACEMENTS if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
+        many = self.groups([name for name in PLACED if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
         parts = figures.facets(many)
         self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
         figure = plot_layers.plot(many)

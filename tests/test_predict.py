@@ -22,10 +22,13 @@ from lib.runs import Run, np
 TEXT = {"path": os.path.join(ROOT, "data", "austen.txt")}
 WIDE = 10**7  # the limit of wide layers: kernels are of tokens alone
 MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1, "norm": "layernorm", "norm_eps": 0.0,
-         "norm_groups": 4, "norm_eps_outside": False, "norm_placement": "pre", "residual": True, "branch_scale": 1.0,
+         "norm_groups": 4, "norm_eps_outside": False, "norm_affine": True, "norm_alpha": 0.5, "norm_placement": "pre",
+         "embed_norm": False, "residual": True, "branch_scale": 1.0, "branch_scale_learned": "none", "bias": False,
+         "ffn_bias": False, "dropout": 0.0, "norm_detach": False, "norm_bias": True,
          "activation": "relu", "qk_norm": False, "qkv_norm": False, "inner_norm": False, "position": "none",
          "tie_embeddings": False, "final_norm": False,
-         "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False}}
+         "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False, "zero_branches": False}}
+HYBRID = {"attn": "post", "ffn": "none"}
 # a tenth of the characters come twice
 ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))
 
@@ -56,8 +59,8 @@ class Laws(unittest.TestCase):
                                ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
                                ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers),
                                ("rezero", 1 + 0 * self.layers),
-                               ("hybrid", np.where(self.layers, 1.5, 1)),
-                               ("hybrid_star", np.array([1, 2.5, *[1.5] * 11]))):
+                               (HYBRID, np.where(self.layers, 1.5, 1)),
+                               (["pre", *[HYBRID] * 11], np.array([1, 2.5, *[1.5] * 11]))):
             with self.subTest(placement):
                 prediction = of(norm_placement=placement,
                                 norm="none" if placement in ("none", "rezero") else "layernorm")

@@ -14,12 +14,12 @@ from cli import BINARY, ROOT
 
 from check_with_torch import MEASURED, PLAIN, differences, recompute
 from lib import safetensors_io
-from lib.keys import NORMS, PLACEMENTS, fields
+from lib.keys import NORMS, PLACED, PLACEMENTS, fields
 
 ACTIVATIONS = fields()["model.activation"]["enum"]
 # With the other placements `norm` resolves to none.
-HAVE_NORMS = [name for name, row in PLACEMENTS.items()
-              if any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out", "pattern"))]
+WITHOUT_NORMS = [name for name, row in PLACEMENTS.items()
+                 if not any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out"))]
 
 
 def first(column):
@@ -67,8 +67,8 @@ VARIANTS = {
 def combinations():
     """{name: model section} of the product, then of the variants."""
     rows = {}
-    for placement in PLACEMENTS:
-        for norm in ("none",) if placement not in HAVE_NORMS else NORMS:
+    for placement in PLACED:
+        for norm in ("none",) if placement in WITHOUT_NORMS else NORMS:
             for activation in ACTIVATIONS:
                 model = {"norm_placement": placement, "norm": norm, "activation": activation}
                 rows[f"{placement} {norm} {activation}"] = {**BASE, **model, **(SMALL_STREAM if norm == "none" else {})}

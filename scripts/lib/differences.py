@@ -16,10 +16,8 @@ def difference(a, b):
     for key in fields():
         if key not in a.keys and key not in b.keys or a.value(key) == b.value(key):
             continue
-        defaults = [key in group.derived for group in (a, b)]
-        if any(defaults) and None in (a.value(key), b.value(key)):
-            continue  # a default in one group, no effect in the other: nobody set the key
-        follows = all(defaults) or (key in a.keys) != (key in b.keys) or (key == STEPS and same_tokens(a, b))
+        follows = ((key in a.keys) != (key in b.keys) or all(key in group.derived for group in (a, b))
+                   or (key == STEPS and same_tokens(a, b)))
         differences.append((key, a.value(key), b.value(key), follows))
     return differences
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 from lib.grid import CASE
 from lib.groups import MEAN, shared_seeds
-from lib.keys import PLACEMENTS
+from lib.keys import PLACED
 from lib.runs import PLACEMENT, matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
 from matplotlib.figure import Figure
@@ -81,7 +81,7 @@ def style(number):
 def placement_styles(placements):
     """{placement: its style}, the same in every figure; lists and pairs of placements get the styles after the named
     ones."""
-    names = list(dict.fromkeys([*PLACEMENTS, *placements]))
+    names = list(dict.fromkeys([*PLACED, *placements]))
     return {name: style(names.index(name)) for name in placements}
 
 

@@ -9,7 +9,7 @@ without their last part: `blocks.0.attn_norm`, `final_norm`."""
 import math
 
 from lib.command import ScriptError
-from lib.keys import PLACEMENTS, completed, placements
+from lib.keys import PLACEMENTS, placements
 from lib.runs import np
 
 # ---- what numpy and PyTorch do not share ------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Decoder:
 
     def __init__(self, xp, config, weights, progress=math.inf):
         self.xp, self.weights, self.progress = xp, weights, progress
-        self.model = completed(config.get("model", config))
+        self.model = config.get("model", config)
 
     def logits(self, tokens, tap=no_tap):
         """Logits (B, T, V) of tokens (B, T). tap(layer, site, x) sees every logged site, blocks numbered from 1."""

@@ -55,13 +55,14 @@ class GridPoint:
     summary: dict = dataclasses.field(default_factory=dict)
 
     def value(self, column):
-        """The cell of a column: a label, or the value of a key in the config. The config omits keys without effect; for
-        these, the value that the sweep sets."""
+        """The cell of a column: a label, or the value of a key in the config; of a key that has no effect, the value
+        that the sweep sets, if it does."""
         if column in self.labels or "." not in column:
             return self.labels.get(column)
-        value = functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None,
-                                 column.split("."), self.config)
-        return self.settings.get(column) if value is None else value
+        if column in self.config.get("$idle", ()):
+            return self.settings.get(column)
+        return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None,
+                                column.split("."), self.config)
 
 
 class Choice(collections.namedtuple("Choice", "name_parts settings labels")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from lib.command import ScriptError, printable
 from lib.differences import STEPS
 from lib.grid import labelled_keys, labels_of
-from lib.keys import HISTORY, fields, value_without_effect
+from lib.keys import HISTORY, fields
 from lib.labels import set_labels, value_text
 from lib.runs import NORM, PLACEMENT, shortened
 
@@ -62,17 +62,16 @@ class Group:
         return group
 
     def value(self, key):
-        """The value of a key; if it has no effect, the value that it resolves to, or None if that depends on other
-        keys. The value of a grid entry with named values is the name, or None if the group has none."""
+        """The value of a key, whether it has an effect or not. The value of a grid entry with named values is the name,
+        or None if the group has none."""
         if key in self.keys:
             return self.keys[key]
-        return value_without_effect(fields()[key]) if key in fields() else self.names.get(key)
+        return self.runs[0].value(key) if key in fields() else self.names.get(key)
 
     @property
     def derived(self):
         """The keys whose values are defaults that depend on other keys."""
-        keys = self.runs[0].config.get("$derived")
-        return keys if isinstance(keys, list) else []
+        return self.runs[0].config.get("$derived", ())
 
     @property
     def diverged(self):
@@ -136,12 +135,12 @@ def _texts(run):
 
 
 def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys without seed and bookkeeping. Texts are compared by hash. The same text at two
+    """{key: value} of the config's keys that have an effect, without seed and bookkeeping. Texts are compared by hash. The same text at two
     paths gets the first path (`first_paths`). Two texts found at one path get path and hash (`hashes`)."""
     keys = {}
     for key, entry in fields().items():
         value = run.value(key)
-        if value is None or "x-bookkeeping" in entry or key == SEED:
+        if value is None or key in run.config.get("$idle", ()) or "x-bookkeeping" in entry or key == SEED:
             continue
         if key == STEPS and run.probe:
             value = 0

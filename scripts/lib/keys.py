@@ -3,8 +3,8 @@ tables (`normscope config --schema`).
 
 Defaults are the program's: the scripts have none of their own. A default that depends on other keys, such as model.d_ff
 = 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp. The schema has only its words,
-in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), whose "$derived"
-lists such keys. To change it:
+in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), which has every
+key; its "$derived" lists the keys at such a default, its "$idle" those that have no effect. To change a default:
 
 1. In fields.cpp, change the function and its words. The function may read only keys whose rows stand above its key's
    row; move a row if need be.
@@ -14,49 +14,13 @@ lists such keys. To change it:
 
 import functools
 import json
-import math
 
-from lib.command import ROOT
+from lib.command import ROOT, ScriptError, printable
 
 
 @functools.cache
 def _schema():
     return json.loads((ROOT / "configs" / "schema.json").read_text(encoding="utf-8"))
-
-
-NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
-PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
-
-
-def placements(model):
-    """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`; patterns
-    such as `mix` are resolved. ValueError: a list of another length than the number of blocks."""
-    written, depth = model.get("norm_placement", "pre"), model["n_layer"]
-    pattern = PLACEMENTS[written]["pattern"] if isinstance(written, str) else None
-    if pattern:
-        mixed = math.ceil(model.get("mix_post_fraction", 0.25) * depth - 1e-9)
-        count = {"none": 0, "one": 1, "mix_post_fraction": mixed}[pattern["first_blocks"]]
-        written = [pattern["first"]] * count + [pattern["rest"]] * (depth - count)
-    entries = written if isinstance(written, list) else [written] * depth
-    if len(entries) != depth:
-        raise ValueError(f"[model] norm_placement: {len(entries)} entries for {depth} blocks")
-    return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in entries]
-
-
-def completed(model):
-    """The section `model` of a resolved config with every key. Keys that it omits, as they have no effect in it, get
-    their value without effect."""
-    full = {**model, "init": dict(model.get("init", {}))}
-    for key, entry in fields().items():
-        section, _, name = key.rpartition(".")
-        if section in ("model", "model.init"):
-            (full if section == "model" else full["init"]).setdefault(name, value_without_effect(entry))
-    return full
-
-
-def value_without_effect(entry):
-    """The value of a key that has no effect, by the key's schema; None if that depends on other keys."""
-    return entry.get("x-else", entry.get("default"))
 
 
 # Further keys of a run, from its summary.json: what its config does not say of its training (Run.history).
@@ -65,9 +29,9 @@ HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}}
 
 @functools.cache
 def fields():
-    """{dotted key: its JSON Schema}, in the order of the program's table, and HISTORY. Members of our own: x-label, the form in
-    which a label has the value; x-else, the value where the key has no effect; x-text, if the value is the path of a
-    text; x-bookkeeping, if the key changes no result."""
+    """{dotted key: its JSON Schema}, in the order of the program's table, and HISTORY. Members of our own: x-label, the
+    form in which a label has the value; x-text, if the value is the path of a text; x-bookkeeping, if the key changes
+    no result."""
     entries = {}
 
     def walk(section, prefix):
@@ -79,3 +43,28 @@ def fields():
 
     walk(_schema(), "")
     return entries | HISTORY
+
+
+NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
+PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
+PLACED = fields()["model.norm_placement"]["anyOf"][0]["enum"]  # the names of placements, then of patterns of them
+
+
+def placements(model):
+    """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`, whose
+    "$blocks" is the list that a pattern such as `mix` stands for. ValueError: a list of another length than the number
+    of blocks."""
+    written, depth = model.get("$blocks", model["norm_placement"]), model["n_layer"]
+    entries = written if isinstance(written, list) else [written] * depth
+    if len(entries) != depth:
+        raise ValueError(f"[model] norm_placement: {len(entries)} entries for {depth} blocks")
+    return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in entries]
+
+
+def require_every_key(config, file):
+    """Returns the resolved config of a file. ScriptError: an older normscope wrote it, without keys that have no
+    effect."""
+    if "$idle" not in config:
+        raise ScriptError(f"{printable(file)}: an older normscope wrote this config, which lacks keys; its commands "
+                          "still read it, and train --resume writes it anew")
+    return config

@@ -25,7 +25,7 @@ from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
 from lib.forward import branch_scale
 from lib.gaussian import (FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of,
                           mean_square, response)
-from lib.keys import PLACEMENTS, completed, placements
+from lib.keys import PLACEMENTS, placements
 from lib.run_text import require_text
 from lib.runs import Run, np
 from lib.sites import SITES
@@ -268,7 +268,7 @@ def logged_sites(n_layer):
 def tokens_of(config):
     """N, the number of tokens over which a step's loss is a mean."""
     train = config["train"]
-    return train["batch_size"] * train.get("grad_accum", 1) * config["model"]["context"]
+    return train["batch_size"] * train["grad_accum"] * config["model"]["context"]
 
 
 def resolved(config, settings=()):
@@ -296,7 +296,7 @@ def predict(config, text=None, tokens=None, narrow=False):
     """The Prediction for a resolved config. `text`: its Text, by default that of the config's files; `tokens`: N, by
     default that of a training step; `narrow`: predict although the model is too narrow for the theory to be exact.
     NoPrediction if the theory does not cover the config."""
-    model = completed(config["model"])
+    model = config["model"]
     if width_error(model) > TOO_NARROW and not narrow:
         raise NoPrediction(f"{model['n_layer']} blocks are too many for width {model['d_model']}: the theory's error "
                            f"would be about {width_error(model):.0%}; widen model.d_model")
@@ -370,4 +370,4 @@ def predicted(folder, narrow=False):
     return {"rms": rms, "grad": grad, "share": np.array([layer["input_cosine"] for layer in layers]),
             "tokens": np.array([layer["token_cosine"] for layer in layers]),
             "entropy": np.array([layer["entropy"] for layer in layers[1:]]), "amplification": prediction.amplification,
-            "limits": dict(zip(("rms", "grad"), allowed(completed(config["model"]), 1)))}
+            "limits": dict(zip(("rms", "grad"), allowed(config["model"], 1)))}

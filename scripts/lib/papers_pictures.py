@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from lib.drawing import drawing
 from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
-from lib.keys import PLACEMENTS
+from lib.keys import PLACED
 from lib.panels import draw, scale_y, whole_x, write_unit
 from lib.papers import UNIGRAM
 from lib.plot_final import draw_losses
@@ -16,7 +16,7 @@ from PIL import Image  # after runs, which finds a Python that has it: matplotli
 Line = namedtuple("Line", "name color dash", defaults=["-"])  # a dash, or a marker for points
 Panel = namedtuple("Panel", "title unit probes first_layer log")  # of `by_layer`
 HEIGHT = 3.1  # inches, of a panel
-STYLES = placement_styles(PLACEMENTS)  # {placement: (colour, dash, marker)}
+STYLES = placement_styles(PLACED)  # {placement: (colour, dash, marker)}
 COLORS = {name: color for name, (color, _, _) in STYLES.items()}
 
 

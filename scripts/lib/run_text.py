@@ -17,7 +17,7 @@ def split_text(data):
     if validation:
         return text, validation[0]
     # As training_characters() in src/data/corpus.cpp.
-    train = math.floor((1 - data.get("val_fraction", 0.1)) * len(text) + 2 * sys.float_info.epsilon * len(text))
+    train = math.floor((1 - data["val_fraction"]) * len(text) + 2 * sys.float_info.epsilon * len(text))
     return text[:train], text[train:]
 
 
@@ -41,7 +41,7 @@ def text_hash(data):
 def _paths(data):
     """The paths of the text, and those of the validation text if it has files of its own."""
     text = data["path"] if isinstance(data["path"], list) else [data["path"]]
-    return [text, [data["val_path"]]] if data.get("val_path") else [text]
+    return [text, [data["val_path"]]] if data["val_path"] else [text]
 
 
 def _contents(data):

@@ -24,14 +24,8 @@ double softmax(Numbers& x) {
 
 // The placement of a sublayer ("attn" or "ffn") of block l.
 PlacementKind placement(const ModelConfig& config, Index l, const std::string& sublayer) {
-  using enum PlacementKind;
   const BlockPlacement& block = config.norm_placement[config.norm_placement.size() > 1 ? l - 1 : 0];
-  const PlacementKind kind = sublayer == "attn" ? block.attn : block.ffn;
-  const double post_blocks = config.mix_post_fraction * static_cast<double>(config.n_layer);
-  if (kind == mix) return static_cast<double>(l) < post_blocks + 1 - 1e-9 ? post : pre;
-  if (kind == hybrid_star && l == 1) return pre;
-  if (kind == hybrid || kind == hybrid_star) return sublayer == "attn" ? post : none;
-  return kind;
+  return (sublayer == "attn" ? block.attn : block.ffn)->kind;
 }
 
 // The factor of a sublayer's branch, or the initial value of a learned one.

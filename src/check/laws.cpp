@@ -120,11 +120,11 @@ Worst branch_products(ScaleModel& test) {
   using enum Activation;
   const bool through_ffn =
       config.activation == relu || config.activation == relu2 || config.activation == swiglu;
-  const std::vector<BlockRows> placements = placements_of(config);
+  const std::vector<BlockPlacement> placements = placements_of(config);
   for (const Parameter& p : test.layout.list()) {
     if (!test.has_statistics || p.layer == 0 || p.layer > config.n_layer) continue;
     const bool is_ffn = p.name.find(".ffn.") != p.name.npos;
-    const BlockRows& block = placements[p.layer - 1];
+    const BlockPlacement& block = placements[p.layer - 1];
     if (!(is_ffn ? block.ffn : block.attn)->norm_branch) continue;
     if (p.role == Role::branch_output || (through_ffn && p.name.ends_with("ffn.in.weight")))
       worst.add(p.name, std::abs(test.product(p)), test.largest);

@@ -9,18 +9,21 @@
 #include "cli/terminal.h"
 #include "config/fields.h"
 #include "config/load.h"
+#include "config/patterns.h"
 #include "core/text.h"
-#include "model/parameters.h"
+#include "kernels/rows.h"
+#include "model/norms.h"
 
 namespace normscope {
 namespace {
 
 using Vector = std::valarray<double>;
-using Groups = std::valarray<std::size_t>;  // the group of each number; a group shares a mean and a variance
+
+constexpr double eps = 1e-5, alpha = 0.5;  // the defaults of norm_eps and of DyT's and Derf's α
 
 // Tokens (rows) x features (columns), in sequences of `context` tokens.
 struct Numbers {
-  std::size_t rows, cols, context;
+  Index rows, cols, context;
   Vector values;
 };
 
@@ -36,63 +39,77 @@ struct Affine {
   Vector gain = {1.0}, bias = {0.0};
 };
 
-Groups groups_of(const NormRow& row, const Numbers& x) {
-  const std::size_t norm_groups = row.over == NormOver::groups && x.cols % 2 == 0 ? 2 : 1;
-  Groups group(x.values.size());
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    const std::size_t feature = i % x.cols, sequence = i / (x.cols * x.context);
-    group[i] = i * norm_groups / x.cols;
-    if (row.over == NormOver::batch) group[i] = feature;
-    if (row.over == NormOver::sequence) group[i] = sequence * x.cols + feature;
+// What the engine's kernels compute of x: x̂, and the mean and 1/√(variance + ε) of each group of numbers that
+// share them.
+struct Normalised {
+  Vector x_hat, mean, rstd;
+};
+
+Normalised normalise(const NormRow& row, const Numbers& x) {
+  const bool over_tokens = row.over == NormOver::batch || row.over == NormOver::sequence;
+  const Index tokens = row.over == NormOver::batch ? x.rows : x.context;
+  const Index groups = row.over == NormOver::groups && x.cols % 2 == 0 ? 2 : 1;
+  const Index count = over_tokens ? x.rows / tokens * x.cols : x.rows * groups;
+  Normalised y{x.values, Vector(count), Vector(count)};
+  const double* in = &x.values[0];
+  double *out = &y.x_hat[0], *mean = &y.mean[0], *rstd = &y.rstd[0];
+  if (row.has_alpha) {
+    const PointwiseFn function = row.has_shift ? PointwiseFn::erf : PointwiseFn::tanh;
+    pointwise_norm_forward<double>(
+        {.rows = x.rows, .cols = x.cols, .alpha = alpha, .x = in, .function = function}, out);
+  } else if (over_tokens) {
+    BatchNorm<double> norm{tokens, eps};
+    norm.rows = x.rows, norm.cols = x.cols, norm.x = in, norm.mean = mean, norm.rstd = rstd;
+    batch_norm_forward(norm, out);
+  } else if (row.has_statistics()) {
+    LayerNorm<double> norm{groups, row.centred, eps};
+    norm.rows = x.rows, norm.cols = norm.stride = x.cols, norm.x = in, norm.mean = mean, norm.rstd = rstd;
+    layer_norm_forward(norm, out);
   }
-  return group;
+  return y;
 }
 
-// The mean of each group.
-Vector means(const Vector& numbers, const Groups& group) {
-  Vector sums(0.0, group.max() + 1), counts = sums;
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    sums[group[i]] += numbers[i];
-    counts[group[i]] += 1;
-  }
-  return sums / counts;
+// The variance, or for RMS norm the mean square, behind 1/√(variance + ε).
+Vector variance_of(const Vector& rstd) {
+  constexpr double rounding = 1e-18;  // of ε
+  const Vector variance = 1 / (rstd * rstd) - eps;
+  return variance.apply([](double v) { return v > rounding ? v : 0; });
 }
 
-// From x to x̂.
-Steps normalise(const NormRow& row, const Numbers& numbers) {
-  constexpr double eps = 1e-5, alpha = 0.5;  // the defaults of norm_eps and of DyT's and Derf's α
+// The steps from the numbers x of a vector to x̂. Its groups, if there are several, are equal parts of it.
+Steps steps_to_x_hat(const NormRow& row, const Numbers& numbers) {
   const Vector& x = numbers.values;
-  const Vector scaled = alpha * x;
-  const Groups group = groups_of(row, numbers);
+  const auto [x_hat, mean, rstd] = normalise(row, numbers);
+  const auto of_each = [&](const Vector& statistic) {
+    Vector each(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) each[i] = statistic[i * statistic.size() / x.size()];
+    return each;
+  };
   switch (row.kind) {
     case NormKind::layernorm:
     case NormKind::batchnorm:
     case NormKind::groupnorm:
     case NormKind::instancenorm: {
-      const Vector mean = means(x, group), deviations = x - mean[group], squares = deviations * deviations;
-      const Vector variance = means(squares, group), root = std::sqrt(variance + eps);
+      const Vector deviations = x - of_each(mean), variance = variance_of(rstd);
       return {{"μ", "mean: Σx/n", mean},
               {"x − μ", "", deviations},
-              {"(x − μ)²", "", squares},
+              {"(x − μ)²", "", deviations * deviations},
               {"σ²", "variance: Σ(x − μ)²/n, biased", variance},
-              {"√(σ² + ε)", "ε = 1e-05 inside the root", root},
+              {"√(σ² + ε)", "ε = 1e-05 inside the root", 1 / rstd},
               {"σ + ε", "if norm_eps_outside is true", std::sqrt(variance) + eps},
-              {"x̂", "(x − μ)/√(σ² + ε)", deviations / root[group]}};
+              {"x̂", "(x − μ)/√(σ² + ε)", x_hat}};
     }
-    case NormKind::rmsnorm: {
-      const Vector squares = x * x, mean_square = means(squares, group), rms = std::sqrt(mean_square + eps);
-      return {{"x²", "", squares},
-              {"mean of x²", "", mean_square},
-              {"rms", "√(mean of x² + ε), ε = 1e-05", rms},
-              {"x̂", "x/rms", x / rms[group]}};
-    }
+    case NormKind::rmsnorm:
+      return {{"x²", "", x * x},
+              {"mean of x²", "", variance_of(rstd)},
+              {"rms", "√(mean of x² + ε), ε = 1e-05", 1 / rstd},
+              {"x̂", "x/rms", x_hat}};
     case NormKind::dyt:
-      return {{"αx", "α starts at 0.5", scaled}, {"x̂", "tanh(αx)", std::tanh(scaled)}};
+      return {{"αx", "α starts at 0.5", alpha * x}, {"x̂", "tanh(αx)", x_hat}};
     case NormKind::derf:
-      return {{"αx", "α starts at 0.5", scaled},
-              {"x̂", "erf(αx + s), s starts at 0", scaled.apply([](double v) { return std::erf(v); })}};
+      return {{"αx", "α starts at 0.5", alpha * x}, {"x̂", "erf(αx + s), s starts at 0", x_hat}};
     case NormKind::none:
-      return {{"x̂", "x", x}};
+      return {{"x̂", "x", x_hat}};
     default:
       refuse("explain", "the arithmetic of ", row.name, " is not known here; its formula is ", row.formula);
   }
@@ -102,9 +119,9 @@ Steps normalise(const NormRow& row, const Numbers& numbers) {
 Steps steps_of(const NormRow& row, const Numbers& x, const Affine& affine) {
   const auto& [gain, bias] = affine;
   for (const Vector& given : {gain, bias})
-    if (given.size() != 1 && given.size() != x.cols)
+    if (given.size() != 1 && std::ssize(given) != x.cols)
       refuse("explain", "--gain, --bias: got ", given.size(), " numbers; expected 1 or ", x.cols);
-  Steps steps = normalise(row, x);
+  Steps steps = steps_to_x_hat(row, x);
   Vector y = steps.back().values;
   for (std::size_t i = 0; i < y.size(); ++i) y[i] = gain[i % gain.size()] * y[i] + bias[i % bias.size()];
   if (row.has_gain) steps.push_back({"γ", "is called weight in PyTorch", gain});
@@ -140,7 +157,7 @@ void print(const Steps& steps) {
 }
 
 void print(const Numbers& x) {
-  for (std::size_t r = 0; r < x.rows; ++r)
+  for (Index r = 0; r < x.rows; ++r)
     std::cout << (r > 0 && r % x.context == 0 ? "\n    " : "    ")
               << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
 }
@@ -183,7 +200,7 @@ All but DyT and Derf give the same output for x and 10x.
   print({{"x", "", x}});
   print(other_scalings(x));
   for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm, NormKind::dyt, NormKind::derf}) {
-    const Step x_hat = normalise(norm_row(kind), {1, 4, 1, x}).back();
+    const Step x_hat = steps_to_x_hat(norm_row(kind), {1, 4, 1, x}).back();
     print({{norm_row(kind).name, x_hat.formula, x_hat.values}});
   }
   std::cout << R"(
@@ -252,6 +269,7 @@ void list_all() {
   list(norm_table());
   std::cout << "\nplacements (--placement NAME draws one; F is attention, then the FFN)\n";
   list(placement_table());
+  list(patterns());
   std::cout << "\n`normscope explain --all`: the lesson; `explain CONFIG`: a config's blocks\n";
 }
 
@@ -260,12 +278,12 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
   const std::string list = line.text_of(option).value_or(otherwise);
   constexpr double max_number = 1e150;  // larger ones overflow when they are squared
   const std::vector<std::string> rows = split(list, ';');
-  const std::size_t cols = split(rows[0]).size();
+  const Index cols = std::ssize(split(rows[0]));
   std::vector<double> values;
   bool is_valid = rows.size() == 1 || option == "matrix";
   for (const std::string& row : rows) {
     const std::vector<std::string> words = split(row);
-    is_valid = is_valid && words.size() == cols;
+    is_valid = is_valid && std::ssize(words) == cols;
     for (const std::string& word : words) {
       const std::optional<double> value = parse_number<double>(word);
       is_valid = is_valid && value && std::abs(*value) <= max_number;
@@ -275,14 +293,23 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
   if (!is_valid)
     refuse("explain", "--", option, ": got '", list, "'; expected numbers up to ", max_number,
            option == "matrix" ? ", rows of one length, such as '1,2;3,4'" : ", such as 1,2,3,4");
-  return {rows.size(), cols, rows.size(), Vector(values.data(), values.size())};
+  return {std::ssize(rows), cols, std::ssize(rows), Vector(values.data(), values.size())};
 }
 
+// `known`: the names that an error lists.
 template <class Kind>
-Kind kind_of(const std::string& option, const std::string& name) {
-  const ValueType<Kind> kinds = one_of<Kind>();
-  if (const std::optional<Kind> kind = kinds.read(name)) return *kind;
-  refuse("explain", "--", option, ": ", type_error(name, kinds.allowed, kinds.names));
+Kind kind_of(const std::string& option, const std::string& name,
+             const std::vector<std::string>& known = one_of<Kind>().names) {
+  if (const std::optional<Kind> kind = one_of<Kind>().read(name)) return *kind;
+  refuse("explain", "--", option, ": ", type_error(name, join(known, " | "), known));
+}
+
+void explain_placement_or_pattern(const std::string& name) {
+  if (const Pattern* pattern = find_pattern(name))
+    std::cout << pattern->name << ": " << pattern->formula << "\n  " << pattern->source
+              << "\n\n  final norm before the head: yes\n";
+  else
+    explain_placement(placement_row(kind_of<PlacementKind>("placement", name, placements().names)));
 }
 
 Exit run(const CommandLine& line) {
@@ -308,8 +335,7 @@ Exit run(const CommandLine& line) {
   } else if (!line.has("placement") && line.positionals().empty()) {
     list_all();
   }
-  if (const auto name = line.text_of("placement"))
-    explain_placement(placement_row(kind_of<PlacementKind>("placement", *name)));
+  if (const auto name = line.text_of("placement")) explain_placement_or_pattern(*name);
   if (!line.positionals().empty())
     explain_config(load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config);
   return Exit::ok;
@@ -325,7 +351,7 @@ const Command explain_command = {
     .options = {{"all", "", "the lesson: norms, axes, placements, and what goes wrong without them"},
                 {"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
-                {"matrix", "ROWS", "tokens x features, \"1,2;3,4\", normalised along each axis or by --norm"},
+                {"matrix", "ROWS", "a row for each token, \"1,2;3,4\", under the norms over each axis, or under --norm"},
                 {"gain", "LIST", "γ of each feature; one number stands for all (default: 1)"},
                 {"bias", "LIST", "β of each feature; one number stands for all (default: 0)"},
                 {"placement", "NAME", "a placement and its equations"},

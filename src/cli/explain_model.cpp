@@ -63,11 +63,10 @@ void explain_placement(const Placement& row) {
                              box(row.norm_branch, "N") + box(row.learned_scale, "·a");
   std::string skip = "       └─" + box(!row.alpha.is_one(), "·α");
   while (shown_width(skip) <= shown_width(branch)) skip += "─";
-  if (row.pattern == nullptr)
-    std::cout << branch << "(+)─" << box(row.norm_out, "N") << " y\n"
-              << skip << "┘\n    dx = (" << (row.alpha.is_one() ? "1" : "α") << " + "
-              << (row.learned_scale ? "a·" : "") << "F′)"
-              << (row.norm_out ? " N′ dy, N′ the norm's derivative at the sum" : " dy") << '\n';
+  std::cout << branch << "(+)─" << box(row.norm_out, "N") << " y\n"
+            << skip << "┘\n    dx = (" << (row.alpha.is_one() ? "1" : "α") << " + "
+            << (row.learned_scale ? "a·" : "") << "F′)"
+            << (row.norm_out ? " N′ dy, N′ the norm's derivative at the sum" : " dy") << '\n';
   if (row.norm_out) explain_factor(row);
   std::cout << "  embedding norm: " << (row.embed_norm ? "yes" : "no")
             << "; final norm before the head: " << (row.final_norm ? "yes" : "no") << '\n';
@@ -79,7 +78,7 @@ void explain_placement(const Placement& row) {
 
 void explain_config(const RunConfig& config) {
   const ModelConfig& m = config.model;
-  const std::vector<BlockRows> rows = placements_of(m);
+  const std::vector<BlockPlacement> rows = placements_of(m);
   std::cout << config.name << ": " << m.n_layer << " blocks, width " << m.d_model << ", " << name_of(m.norm)
             << "\n  x = token"
             << (m.position == Position::learned || m.position == Position::sinusoidal ? " + position" : "")
@@ -87,9 +86,9 @@ void explain_config(const RunConfig& config) {
   for (std::size_t first = 0, end = 0; first < rows.size(); first = end) {
     while (end < rows.size() && rows[end] == rows[first]) ++end;
     const auto& [attn, ffn] = rows[first];
-    std::cout << "  blocks " << first + 1 << " to " << end << " (" << placement_name({attn->kind, ffn->kind})
-              << "):\n    " << equation(*attn, m, "attention", "attn") << "\n    "
-              << equation(*ffn, m, "ffn", "ffn") << '\n';
+    std::cout << "  blocks " << first + 1 << " to " << end << " (" << rows[first].name() << "):\n    "
+              << equation(*attn, m, "attention", "attn") << "\n    " << equation(*ffn, m, "ffn", "ffn")
+              << '\n';
   }
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << std::endl;

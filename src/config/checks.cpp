@@ -20,6 +20,7 @@ struct Checks {
   const RunConfig& config;
   const ModelConfig& m = config.model;
   const NormRow& norm = norm_row(m.norm);
+  const std::set<const Placement*> rows = named_placements(m);
   std::vector<ConfigError> errors = {};
 
   template <class... Parts>
@@ -42,15 +43,15 @@ struct Checks {
               " wide; make that even");
     refuse_if(m.position == Position::sinusoidal && m.d_model % 2 != 0, {"model.position", "model.d_model"},
               "sinusoidal needs an even model.d_model, got ", m.d_model, "; try ", m.d_model + 1);
-    const bool inner = std::ranges::any_of(
-        m.norm_placement, [&](const auto& block) { return has_inner_norm(m, placement_row(block.ffn)); });
+    const bool inner = std::ranges::any_of(m.norm_placement,
+                                           [&](const auto& block) { return has_inner_norm(m, *block.ffn); });
     if (norm.over == NormOver::groups) {
       must_divide(m.norm_groups, m.d_model, {"model.norm_groups", "model.d_model", "model.norm"});
       if (inner) must_divide(m.norm_groups, m.d_ff, {"model.norm_groups", "model.d_ff", "model.inner_norm"});
     }
   }
 
-  // A pattern describes a whole model, and only block 1 can have a norm on the embeddings.
+  // Only block 1 can have a norm on the embeddings.
   void placements() {
     const auto placements = std::ssize(m.norm_placement);
     refuse_if(placements != 1 && placements != m.n_layer, {"model.norm_placement", "model.n_layer"},
@@ -58,13 +59,8 @@ struct Checks {
               "; a list names the placement of every block");
     for (Index i = 0; i < placements; ++i) {
       const auto [attn, ffn] = m.norm_placement[i];
-      for (const PlacementKind kind : std::set{attn, ffn}) {
-        const Placement& row = placement_row(kind);
-        refuse_if(
-            row.pattern != nullptr && (placements > 1 || attn != ffn), {"model.norm_placement"}, row.name,
-            " is a pattern of whole models and cannot stand in a list or for a sublayer; write out its ",
-            "placements");
-        refuse_if(row.embed_norm && (i > 0 || attn != ffn), {"model.norm_placement"}, row.name,
+      for (const Placement* row : std::set{attn, ffn}) {
+        refuse_if(row->embed_norm && (i > 0 || attn != ffn), {"model.norm_placement"}, row->name,
                   " adds a norm on the embeddings, so only the first block can have it, for both sublayers; ",
                   "sandwich has the others");
       }
@@ -79,13 +75,12 @@ struct Checks {
   }
 
   void residual_stream() {
-    for (const PlacementKind kind : named_placements(m)) {
-      const Placement& row = placement_row(kind);
-      refuse_if(!m.residual && row.learned_scale, {"model.residual", "model.norm_placement"},
-                "false with placement ", row.name,
+    for (const Placement* row : rows) {
+      refuse_if(!m.residual && row->learned_scale, {"model.residual", "model.norm_placement"},
+                "false with placement ", row->name,
                 " leaves y = a*F(x), which is 0 at the start and learns nothing");
-      refuse_if(!m.residual && !row.alpha.is_one(), {"model.residual", "model.norm_placement"},
-                "false with placement ", row.name,
+      refuse_if(!m.residual && !row->alpha.is_one(), {"model.residual", "model.norm_placement"},
+                "false with placement ", row->name,
                 " leaves y = N(F(x)): alpha has no x to scale, and the norm undoes the ",
                 "initialisation that goes with it; use placement post");
     }
@@ -95,9 +90,7 @@ struct Checks {
               "model.branch_scale_learned=scalar");
     refuse_if(is_zero && !m.residual, {"model.branch_scale", "model.residual"},
               "0 without the residual leaves a stream of 0, which learns nothing");
-    const bool starts_at_zero = is_zero || std::ranges::any_of(named_placements(m), [](PlacementKind kind) {
-                                  return placement_row(kind).learned_scale;
-                                });
+    const bool starts_at_zero = is_zero || std::ranges::any_of(rows, &Placement::learned_scale);
     refuse_if(m.init.zero_branches && (starts_at_zero || !m.residual),
               {"model.init.zero_branches", m.residual ? "model.branch_scale" : "model.residual"},
               m.residual ? "true with branch scales that start at 0 too: neither gets a gradient"
@@ -106,9 +99,7 @@ struct Checks {
 
   // A norm of zeros without epsilon divides 0 by 0, so that the first step diverges.
   void norms_of_zeros() {
-    const bool reads_branch = std::ranges::any_of(named_placements(m), [](PlacementKind kind) {
-      return placement_row(kind).norm_branch;
-    });
+    const bool reads_branch = std::ranges::any_of(rows, &Placement::norm_branch);
     refuse_if(m.init.zero_branches && m.norm_eps == 0 && norm.has_statistics() && reads_branch,
               {"model.init.zero_branches", "model.norm_placement", "model.norm_eps"},
               "true makes the branches 0, and with model.norm_eps = 0 a norm after them divides 0 by 0; ",

@@ -27,14 +27,6 @@ void add_tables(Json& root) {
     if (p.log) list.push_back("log");
     return list;
   };
-  // {"first": placement of the first blocks, "rest": of the others, "first_blocks": their number}.
-  const auto pattern_of = [](const Placement& row) -> Json {
-    if (row.pattern == nullptr) return nullptr;
-    constexpr const char* first_blocks[] = {"none", "one", "mix_post_fraction"};
-    return {{"first_blocks", first_blocks[static_cast<int>(row.pattern->first_blocks)]},
-            {"first", written(row.pattern->first)},
-            {"rest", written(row.pattern->rest)}};
-  };
   for (const Placement& row : placement_table())
     root["x-placements"][row.name] = {{"norm_in", row.norm_in},
                                       {"norm_branch", row.norm_branch},
@@ -42,20 +34,19 @@ void add_tables(Json& root) {
                                       {"embed_norm", row.embed_norm},
                                       {"learned_scale", row.learned_scale},
                                       {"inner_norm", row.inner_norm},
-                                      {"pattern", pattern_of(row)},
                                       {"final_norm", row.final_norm},
                                       {"residual_scaling", row.residual_scaling},
-                                      {"qkv_norm", row.qkv_norm},
                                       {"alpha", power(row.alpha)},
                                       {"input_scale", power(row.input_scale)},
                                       {"init_factor", power(row.init_factor)}};
 }
 
-// The value that the key takes wherever it has no effect; null: its default, or it depends on the need.
-Json value_without_effect(const Field& field) {
-  std::set<Json> values;
-  for (const Need& need : field.needs) values.insert(need.idle_value);
-  return values.size() == 1 ? *values.begin() : Json();
+// True if the key's value is a default that depends on other keys.
+bool is_derived(const Field& field, const RunConfig& config) {
+  if (field.default_to.apply == nullptr) return false;
+  RunConfig with_default = config;
+  field.set_default(with_default);
+  return field.get(with_default) == field.get(config);
 }
 
 }  // namespace
@@ -65,14 +56,19 @@ Json dump(const RunConfig& config) {
   for (const Field& field : fields()) {
     const Json value = field.get(config);
     const bool is_missing = field.required && (value == 0 || value.empty());
-    if (!is_missing && field.is_used(config)) root[pointer_to(field.key, "/")] = value;
+    if (!is_missing) root[pointer_to(field.key, "/")] = value;
+  }
+  if (config.pattern) {
+    for (const BlockPlacement& block : placements_of(config.model))
+      root["model"][pattern_blocks].push_back(written(block));
   }
   root[derived_keys] = Json::array();
+  root[idle_keys] = Json::array();
   for (const Field& field : fields()) {
-    if (field.default_to.apply == nullptr || !field.is_used(config)) continue;
-    RunConfig with_default = config;
-    field.set_default(with_default);
-    if (field.get(with_default) == field.get(config)) root[derived_keys].push_back(field.key);
+    if (!field.is_used(config))
+      root[idle_keys].push_back(field.key);
+    else if (is_derived(field, config))
+      root[derived_keys].push_back(field.key);
   }
   return root;
 }
@@ -83,17 +79,18 @@ Json json_schema() {
   const Json object = {{"type", "object"}, {"additionalProperties", false}};
   Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "normscope config"}};
   root.update(object);
-  const auto add_path = [&](const char* key, const char* description) {
-    root["properties"][key] = {{"type", "string"}, {"description", description}, {"x-bookkeeping", true}};
+  const auto add = [&](Json& section, const char* key, const char* type, const char* description) {
+    section["properties"][key] = {{"type", type}, {"description", description}, {"x-bookkeeping", true}};
   };
-  add_path("$schema", "path at which editors find this schema; ignored");
-  add_path("extends", "config whose settings this one completes or replaces; relative to this file");
-  root["properties"][derived_keys] = {
-      {"type", "array"},
-      {"items", {{"type", "string"}}},
-      {"description",
-       "written by normscope: keys whose values are defaults that depend on other keys; ignored"},
-      {"x-bookkeeping", true}};
+  add(root, "$schema", "string", "path at which editors find this schema; ignored");
+  add(root, "extends", "string",
+      "config whose settings this one completes or replaces; relative to this file");
+  add(root, derived_keys, "array",
+      "written by normscope: keys at a default that depends on other keys; ignored");
+  add(root, idle_keys, "array", "written by normscope: keys that have no effect; their values are ignored");
+  root["properties"]["model"] = object;
+  add(root["properties"]["model"], pattern_blocks, "array",
+      "written by normscope: the list that the pattern in norm_placement stands for; ignored");
   for (const Field& field : fields()) {
     for (std::size_t dot = field.key.find('.'); dot != field.key.npos; dot = field.key.find('.', dot + 1)) {
       Json& section = root[pointer_to(field.key.substr(0, dot), "/properties/")];
@@ -110,7 +107,6 @@ Json json_schema() {
     // Scripts judge and label the differences of configs by these members; see Field.
     if (field.role == KeyRole::bookkeeping) property["x-bookkeeping"] = true;
     if (field.role == KeyRole::text) property["x-text"] = true;
-    if (const Json value = value_without_effect(field); !value.is_null()) property["x-else"] = value;
     if (!field.label.empty()) property["x-label"] = field.label;
   }
   add_tables(root);

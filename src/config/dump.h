@@ -6,12 +6,18 @@
 
 namespace normscope {
 
-// The member of a dump that lists the keys whose values are defaults that depend on other keys. Scripts read
-// it; load_config() ignores it.
+// The members of a dump that list the keys whose values are defaults that depend on other keys, and the keys
+// that have no effect. Scripts read them; load_config() ignores the first, and the values of keys in the
+// second.
 constexpr const char* derived_keys = "$derived";
+constexpr const char* idle_keys = "$idle";
 
-// Every key that has an effect with its resolved value, and `derived_keys`; load_config() of it gives the
-// same config. A required key without a value (see LoadOptions) is left out.
+// The member of a dump's `model` that lists the blocks' placements if norm_placement is a pattern's name.
+// Scripts read it; load_config() ignores it.
+constexpr const char* pattern_blocks = "$blocks";
+
+// Every key with its resolved value, `derived_keys` and `idle_keys`; load_config() of it gives the same
+// config. A required key without a value (see LoadOptions) is left out.
 Json dump(const RunConfig& config);
 
 std::string dump_text(const RunConfig& config);

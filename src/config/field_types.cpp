@@ -1,7 +1,7 @@
-#include "config/fields.h"
-
 #include <iomanip>
 
+#include "config/fields.h"
+#include "config/patterns.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -15,6 +15,14 @@ bool is_path(const Json& value) {
 bool underflows(const Json& number) {
   const double x = number.is_number_float() ? number.get<double>() : 0;
   return x != 0 && static_cast<float>(x) == 0;
+}
+
+// The name nearest to `word`; for pre-norm, which is not like any name, the name before the hyphen.
+std::string name_meant(const std::string& word, const std::vector<std::string>& names) {
+  constexpr std::size_t alike = 2;
+  const std::string near = nearest(word, names), first = word.substr(0, word.find_first_of("-_"));
+  const bool is_alike = !near.empty() && edit_distance(word, near) <= alike;
+  return !is_alike && std::ranges::count(names, first) ? first : near;
 }
 
 }  // namespace
@@ -99,7 +107,8 @@ ValueType<std::string> run_name() {
           read};
 }
 
-// The order of placements is checked with the other combinations of keys.
+// The order of placements is checked with the other combinations of keys. A pattern's name is read by the
+// key's row (with_patterns).
 ValueType<std::vector<BlockPlacement>> placements() {
   const ValueType<PlacementKind> one = one_of<PlacementKind>();
   const auto read = [=](const Json& given) -> std::optional<std::vector<BlockPlacement>> {
@@ -113,20 +122,23 @@ ValueType<std::vector<BlockPlacement>> placements() {
     }
     return blocks.empty() ? std::nullopt : std::optional(blocks);
   };
+  std::vector<std::string> names = one.names;
+  for (const Pattern& pattern : patterns()) names.push_back(pattern.name);
   const Json name = {{"enum", one.names}};
   const Json pair = {{"type", "object"},
                      {"properties", {{"attn", name}, {"ffn", name}}},
                      {"required", {"attn", "ffn"}},
                      {"additionalProperties", false}};
   const Json list = {{"type", "array"}, {"items", {{"anyOf", {name, pair}}}}, {"minItems", 1}};
-  return {one.allowed + R"(, or {"attn": ..., "ffn": ...}, or a list of n_layer of these)",
-          {{"anyOf", {name, pair, list}}},
+  return {one.allowed + R"(, or {"attn": ..., "ffn": ...}, or a list of n_layer of these, or a pattern: )" +
+              join(std::vector(names.begin() + std::ssize(one.names), names.end()), " | "),
+          {{"anyOf", {{{"enum", names}}, pair, list}}},
           read,
-          one.names};
+          names};
 }
 
 std::string type_error(const Json& got, const std::string& expected, const std::vector<std::string>& names) {
-  const std::string meant = got.is_string() ? nearest(got.get_ref<const std::string&>(), names) : "";
+  const std::string meant = got.is_string() ? name_meant(got.get<std::string>(), names) : "";
   if (underflows(got))
     return text("got ", quote(got), ", which is 0 in float32; expected 0 or a number of at least 1.5e-45");
   return text("got ", quote(got), "; expected ", expected,
@@ -139,8 +151,8 @@ Json written(const DepthFactor& factor) {
 }
 
 Json written(const BlockPlacement& block) {
-  if (block.attn == block.ffn) return name_of(block.attn);
-  return {{"attn", name_of(block.attn)}, {"ffn", name_of(block.ffn)}};
+  if (block.attn == block.ffn) return block.attn->name;
+  return {{"attn", block.attn->name}, {"ffn", block.ffn->name}};
 }
 
 Json written(const std::vector<BlockPlacement>& blocks) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iomanip>
 
+#include "config/patterns.h"
 #include "core/error.h"
 
 namespace normscope {
@@ -19,7 +20,7 @@ using Config = const RunConfig&;
 template <class Property>
 bool any_placement(const RunConfig& c, const Property& has) {
   return std::ranges::any_of(named_placements(c.model),
-                             [&](PlacementKind kind) { return std::invoke(has, placement_row(kind)); });
+                             [&](const Placement* row) { return std::invoke(has, *row); });
 }
 
 // --- the conditions of an effect ---
@@ -51,17 +52,16 @@ const Condition norm_has_alpha = {[](Config c) { return norm_of(c).has_alpha; },
                                   "only dyt and derf have alpha"};
 const Condition norm_has_detached = {[](Config c) { return norm_of(c).has_detached; },
                                      "only norms over the features of a token have a detached form"};
-const Condition embed_norm_is_free = {
-    [](Config c) { return !placement_row(c.model.norm_placement[0].attn).embed_norm; },
-    "the placement has this norm already"};
+const Condition embed_norm_is_free = {[](Config c) { return !c.model.norm_placement[0].attn->embed_norm; },
+                                      "the placement has this norm already"};
 const Condition inner_norm_is_free = {
     [](Config c) { return any_placement(c, std::not_fn(&Placement::inner_norm)); },
     "every sublayer has this norm already by its placement"};
-const Condition qkv_norm_is_free = {[](Config c) { return !any_placement(c, &Placement::qkv_norm); },
+const Condition qkv_norm_is_free = {[](Config c) { return !c.pattern || !c.pattern->qkv_norm; },
                                     "the placement has this norm already"};
 const Condition no_qkv_norm = {[](Config c) { return !c.model.qkv_norm; },
                                "qkv_norm normalises queries and keys too"};
-const Condition is_mix = {[](Config c) { return named_placements(c.model).contains(PlacementKind::mix); },
+const Condition is_mix = {[](Config c) { return c.pattern && c.pattern->first_blocks == mixed_blocks; },
                           "only placement mix has it"};
 const Condition branch_scale_is_free = {
     [](Config c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); },
@@ -98,10 +98,8 @@ void default_momentum(RunConfig& c) {
 void default_min_lr(RunConfig& c) {
   c.train.min_lr = std::strtod(text(std::setprecision(15), c.train.lr / 10).c_str(), nullptr);
 }
-// The default comes from the placement that the config names, in a list the last one. For hybrid and mix it
-// comes from the pattern's row, not from the rows of its blocks.
 void default_final_norm(RunConfig& c) {
-  c.model.final_norm = placement_row(c.model.norm_placement.back().ffn).final_norm;
+  c.model.final_norm = c.pattern || c.model.norm_placement.back().ffn->final_norm;
 }
 // A tied head's embeddings default to std under every scheme.
 void default_embed_std(RunConfig& c) {
@@ -114,20 +112,42 @@ void default_residual_scaling(RunConfig& c) {
 
 // --- the table ---
 
-// A function from a RunConfig, const or not, to a reference to the member that the path leads to.
-auto at(auto... members) {
-  return [=](auto& config) -> auto& { return (config.*....*members); };
+// A pattern's name stands for the list of its blocks.
+Field with_patterns(Field list) {
+  Field field = list;
+  field.get = [=](Config c) { return c.pattern ? c.pattern->name : list.get(c); };
+  field.set = [=](RunConfig& c, const Json& given) {
+    const Pattern* pattern = given.is_string() ? find_pattern(given.get<std::string>()) : nullptr;
+    const std::string wrong = list.set(c, pattern ? written(pattern->blocks(c)) : given);
+    if (wrong.empty()) c.pattern = pattern;
+    return wrong;
+  };
+  return field;
+}
+
+// Functions from a RunConfig, const or not, to a reference to one of its members, or to a member of a
+// section.
+auto top(auto member) {
+  return [=](auto& config) -> auto& { return config.*member; };
+}
+auto at(auto section, auto member) {
+  return [=](auto& config) -> auto& { return config.*section.*member; };
 }
 auto model(auto member) { return at(&RunConfig::model, member); }
-auto init(auto member) { return at(&RunConfig::model, &ModelConfig::init, member); }
+auto init(auto member) {
+  return [=](auto& config) -> auto& { return config.model.init.*member; };
+}
+auto data(auto member) { return at(&RunConfig::data, member); }
 auto train(auto member) { return at(&RunConfig::train, member); }
+auto eval(auto member) { return at(&RunConfig::eval, member); }
+auto logs(auto member) { return at(&RunConfig::log, member); }
 
 using M = ModelConfig;
 using I = InitConfig;
 using T = TrainConfig;
 
 const std::vector<Field> table = {
-    row("name", at(&RunConfig::name), run_name(), "name of the run, whose folder is runs/<name>",
+    row("name", top(&RunConfig::name), run_name(), "name of the run, whose folder is runs/<name>",
         {.default_to = {"the file's stem"}, .role = KeyRole::bookkeeping}),
 
     // The shape of the model.
@@ -143,10 +163,13 @@ const std::vector<Field> table = {
         {.label = "T {}", .other_names = {"block_size", "seq_len"}}),
 
     // Norms.
-    row("model.norm_placement", model(&M::norm_placement), placements(),
-        "place of the norms around attention and FFN", {.label = "{}"}),
-    row("model.mix_post_fraction", model(&M::mix_post_fraction), number(0, 1),
+    row("model.mix_post_fraction", top(&RunConfig::mix_post_fraction), number(0, 1),
         "share of the blocks, from the first, that placement mix makes post", {.needs = {{is_mix}}}),
+    with_patterns(row("model.norm_placement", model(&M::norm_placement), placements(),
+                      "place of the norms around attention and FFN; a list's first block decides whether "
+                      "embeddings have a norm, "
+                      "its last the default of final_norm, and all together that of init.residual_scaling",
+                      {.label = "{}"})),
     row("model.norm", model(&M::norm), one_of<NormKind>(),
         "kind of norm; a placement without norms makes it none",
         {.needs = {{placement_has_norms, "none"}}, .label = "{}"}),
@@ -156,14 +179,16 @@ const std::vector<Field> table = {
         "whether norms divide by sqrt(var) + eps instead of sqrt(var + eps)",
         {.needs = {{norm_has_eps_outside}, {epsilon_is_positive}}}),
     row("model.norm_affine", model(&M::norm_affine), boolean(),
-        "whether norms have a gain and a bias; dyt and derf keep alpha in any case", {.needs = {{has_norm}}}),
+        "whether norms have a gain and a bias; dyt keeps alpha, and derf alpha and shift, in any case",
+        {.needs = {{has_norm}}}),
     row("model.norm_bias", model(&M::norm_bias), boolean(),
         "whether norms have a bias; rmsnorm never has one", {.needs = {{norm_has_bias, false}}}),
     row("model.norm_groups", model(&M::norm_groups), integer(1, max_width),
         "number of groups into which groupnorm divides the features", {.needs = {{norm_has_groups}}}),
     row("model.final_norm", model(&M::final_norm), boolean_or_auto(),
         "whether there is a norm before the head",
-        {.default_to = {"as the (last) placement has it", default_final_norm},
+        {.default_to = {"as the placement of the last block's FFN has it; true with a pattern",
+                        default_final_norm},
          .takes_auto = true,
          .needs = {{has_norm, false}}}),
     row("model.embed_norm", model(&M::embed_norm), boolean(),
@@ -221,16 +246,16 @@ const std::vector<Field> table = {
         "whether attn.out and ffn.out start at 0"),
 
     // The text.
-    row("data.path", at(&RunConfig::data, &DataConfig::path), paths(),
+    row("data.path", data(&DataConfig::path), paths(),
         "corpus in UTF-8; a relative path starts at the config's folder or at the working directory",
         {.required = true, .role = KeyRole::text, .label = "{}", .other_names = {"dataset"}}),
-    row("data.val_fraction", at(&RunConfig::data, &DataConfig::val_fraction), number(0, 0.9),
+    row("data.val_fraction", data(&DataConfig::val_fraction), number(0, 0.9),
         "share of the corpus, at its end, that is kept for validation", {.needs = {{splits_text}}}),
-    row("data.val_path", at(&RunConfig::data, &DataConfig::val_path), optional_path(),
+    row("data.val_path", data(&DataConfig::val_path), optional_path(),
         "validation text that replaces the end of the corpus", {.role = KeyRole::text}),
 
     // Training.
-    row("train.steps", train(&T::steps), integer(1, max_steps), "number of updates",
+    row("train.steps", train(&T::steps), integer(1, max_steps), "number of steps",
         {.required = true,
          .role = KeyRole::free_on_resume,
          .label = "{} steps",
@@ -262,7 +287,7 @@ const std::vector<Field> table = {
         "learning-rate schedule after the warm-up; if a single step follows, it trains at lr",
         {.needs = {{rate_has_schedule}}}),
     row("train.warmup_steps", train(&T::warmup_steps), integer(0, max_steps),
-        "number of updates in which the rate rises linearly to lr",
+        "number of steps in which the rate rises linearly to lr",
         {.label = "warm-up {}", .other_names = {"warmup_iters"}}),
     row("train.cooldown", train(&T::cooldown), number(0, 1),
         "share of the steps after the warm-up in which wsd lowers the rate linearly to min_lr",
@@ -279,7 +304,7 @@ const std::vector<Field> table = {
     row("train.adam_eps", train(&T::adam_eps), number(0, 1),
         "epsilon added to the root of the second moment in adamw and muon", {.needs = {{has_adam_moments}}}),
     row("train.momentum", train(&T::momentum), number(0, 1, High::open),
-        "factor of v = momentum*v + g in sgd and muon",
+        "factor of m = momentum*m + g in sgd and muon",
         {.default_to = {"0.95 with muon, else 0", default_momentum}, .needs = {{has_momentum}}}),
     row("train.weight_decay", train(&T::weight_decay), number(0, 100),
         "weight decay of all matrices, embeddings included"),
@@ -287,25 +312,25 @@ const std::vector<Field> table = {
         "norm to which a larger gradient of the whole model is scaled; 0: off"),
 
     // Evaluation, logs and checkpoints.
-    row("eval.every", at(&RunConfig::eval, &EvalConfig::every), integer(0, max_steps),
+    row("eval.every", eval(&EvalConfig::every), integer(0, max_steps),
         "number of steps between evaluations; 0: only at the end",
         {.role = KeyRole::free_on_resume,
          .needs = {{has_validation}},
          .label = "evaluated every {}",
          .other_names = {"eval_interval"}}),
-    row("eval.batches", at(&RunConfig::eval, &EvalConfig::batches), integer(0, max_steps),
+    row("eval.batches", eval(&EvalConfig::batches), integer(0, max_steps),
         "number of batches in an evaluation; 0: the whole split",
         {.role = KeyRole::free_on_resume,
          .needs = {{has_validation}, {evaluates_often}},
          .label = "evaluated on {} batches",
          .other_names = {"eval_iters"}}),
-    row("log.every", at(&RunConfig::log, &LogConfig::every), integer(1, max_steps),
+    row("log.every", logs(&LogConfig::every), integer(1, max_steps),
         "number of steps between rows of metrics.csv",
         {.role = KeyRole::bookkeeping, .other_names = {"log_interval"}}),
-    row("log.layers_every", at(&RunConfig::log, &LogConfig::layers_every), integer(0, max_steps),
+    row("log.layers_every", logs(&LogConfig::layers_every), integer(0, max_steps),
         "number of steps between rows of layers.csv, params.csv and heads.csv; 0: off",
         {.role = KeyRole::bookkeeping}),
-    row("log.layers_first", at(&RunConfig::log, &LogConfig::layers_first), integer(0, max_steps),
+    row("log.layers_first", logs(&LogConfig::layers_first), integer(0, max_steps),
         "number of first steps that are logged one by one to layers.csv, params.csv and heads.csv",
         {.role = KeyRole::bookkeeping, .needs = {{logs_layers}}}),
     row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
@@ -322,10 +347,10 @@ bool rate_falls(const RunConfig& c) {
          !(is_wsd(c) && c.train.cooldown == 0);
 }
 
-std::set<PlacementKind> named_placements(const ModelConfig& config) {
-  std::set<PlacementKind> kinds;
-  for (const auto& [attn, ffn] : config.norm_placement) kinds.insert({attn, ffn});
-  return kinds;
+std::set<const Placement*> named_placements(const ModelConfig& config) {
+  std::set<const Placement*> rows;
+  for (const auto& [attn, ffn] : config.norm_placement) rows.insert({attn, ffn});
+  return rows;
 }
 
 const Field* find_field(std::string_view key) {

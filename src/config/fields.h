@@ -157,9 +157,8 @@ Field row(std::string key, At value, const ValueType<T>& type, std::string doc, 
 // All rows, in the order in which they are listed and dumped.
 const std::vector<Field>& fields();
 
-// The placements that `model.norm_placement` names, each once, in the table's order. A pattern counts as one
-// placement.
-std::set<PlacementKind> named_placements(const ModelConfig& config);
+// The rows of the placements that the config's list names, each once.
+std::set<const Placement*> named_placements(const ModelConfig& config);
 
 // True if the learning rate falls to min_lr after the warm-up.
 bool rate_falls(const RunConfig& config);

@@ -23,6 +23,10 @@ struct Setting {
   std::string where;  // the file, or "--set"
 };
 
+// Members of a config that are no keys.
+const std::set<std::string> no_keys = {"$schema", "extends", derived_keys, idle_keys,
+                                       text("model.", pattern_blocks)};
+
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored) && !fs::is_directory(path, ignored);
@@ -95,7 +99,9 @@ class Loader {
       const fs::path base = find_base(root["extends"], file);
       add_file(base, read_json(base.string(), topic), depth + 1);
     }
+    listed_idle_ = root.value(idle_keys, Json::array());
     add_members(root, "", name);
+    listed_idle_.clear();
   }
 
   void add_option(const std::string& option) {
@@ -109,8 +115,9 @@ class Loader {
   // Throws all problems as one Error.
   Loaded resolve(const fs::path& file) {
     for (const Field& field : fields()) resolve_key(field, file);
-    settle_keys_without_effect();
-    for (const Field& field : fields()) note_if_idle(field);
+    reset_idle_keys();
+    for (const Field& field : fields()) report_if_idle(field);
+    report_ignored();
     check_combinations();
     find_texts();
     if (!lines_.empty()) throw Error(Exit::usage, join(lines_, "\n"));
@@ -120,7 +127,9 @@ class Loader {
  private:
   // Adds the setting of the dotted `key`; a section member by member.
   void add(const std::string& key, const Setting& setting) {
-    if (find_field(key)) {
+    if (std::ranges::count(listed_idle_, Json(key))) {
+      ignored_[key] = setting;
+    } else if (find_field(key)) {
       settings_[key] = setting;
       std::erase_if(settings_, [&](const auto& other) {  // its default applies again
         return find_field(other.first)->follows == key && other.second.where != setting.where;
@@ -139,7 +148,7 @@ class Loader {
 
   void add_members(const Json& object, const std::string& prefix, const std::string& where) {
     for (const auto& [name, member] : object.items()) {
-      if (prefix.empty() && (name == "$schema" || name == "extends" || name == derived_keys)) continue;
+      if (no_keys.contains(prefix + name)) continue;
       if (name.find('.') == name.npos)
         add(prefix + name, {member, where});
       else  // "model.norm" would pass for the key of an inner section
@@ -168,9 +177,10 @@ class Loader {
     set(field, field.get(loaded_.config), words);
   }
 
-  // Sets keys without effect. First come keys whose unmet need names a value, because the needs of other keys
-  // test these. Then the rest get their defaults.
-  void settle_keys_without_effect() {
+  // Gives each key without effect the value that it takes then. Values that a Need names come first, because
+  // conditions of other keys read them: a placement without norms makes `norm` none, and then `norm_eps` has
+  // no effect either. The other keys get their defaults after that.
+  void reset_idle_keys() {
     for (const Field& field : fields()) {
       const Need* unmet = field.unmet_need(loaded_.config);
       if (unmet && !unmet->idle_value.is_null()) field.set(loaded_.config, unmet->idle_value);
@@ -181,9 +191,10 @@ class Loader {
     }
   }
 
-  // Notes that a key has no effect, and that the user gave it a value in vain. A value is not in vain if
-  // another default follows from it: norm_placement has no effect without a norm, but decides final_norm.
-  void note_if_idle(const Field& field) {
+  // If the key has no effect, adds that to its origin, and reports a value that was given for it in vain. It
+  // was not in vain if another key's default follows from it: init.std has no effect under Xavier's scheme,
+  // but a tied head's embed_std follows it.
+  void report_if_idle(const Field& field) {
     const Need* unmet = field.unmet_need(loaded_.config);
     if (!unmet) return;
     const auto given = settings_.find(field.key);
@@ -192,12 +203,24 @@ class Loader {
     loaded_.origins[field.key] += ", no effect: " + why;
     const bool takes_default =
         given == settings_.end() || (field.takes_auto && given->second.value == "auto");
-    if (!takes_default && given->second.value != field.get(loaded_.config))
-      loaded_.without_effect.push_back(text(field.key, " (", why, ")"));
+    if (!takes_default) report_in_vain(field, given->second.value, why);
   }
 
-  // True if the default of a key that is not given depends on the value given for `field`: derived defaults
-  // are applied, in the order of the table, to a config with that value and to one without it.
+  // Reports values that a resolved config has for keys in its `$idle`, if they are not the values of these
+  // keys: they were edited, or another setting gave the key its effect back.
+  void report_ignored() {
+    for (const auto& [key, ignored] : ignored_) {
+      const Field* field = settings_.contains(key) ? nullptr : find_field(key);
+      if (field) report_in_vain(*field, ignored.value, text(idle_keys, " lists it in ", ignored.where));
+    }
+  }
+
+  void report_in_vain(const Field& field, const Json& given, const std::string& why) {
+    if (given != field.get(loaded_.config)) loaded_.without_effect.push_back(text(field.key, " (", why, ")"));
+  }
+
+  // True if a default follows from the value given for `field`. Applies the defaults of all keys that are not
+  // given, in the order of the table, to a config with that value and to one without it, and compares them.
   bool decides_a_default(const Field& field, const Json& given) const {
     RunConfig with = loaded_.config, without = loaded_.config;
     field.set(with, given);
@@ -271,6 +294,8 @@ class Loader {
 
   const LoadOptions& options_;
   std::map<std::string, Setting> settings_;  // by dotted key
+  std::map<std::string, Setting> ignored_;   // values of keys that their file lists in `$idle`
+  Json listed_idle_ = Json::array();         // `$idle` of the file that is read
   Loaded loaded_;
   std::set<std::string> failed_;  // keys with a wrong or missing value
   std::vector<std::string> lines_;

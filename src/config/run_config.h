@@ -75,9 +75,13 @@ struct CheckpointConfig {
   Index every = 250;  // 0: only at the end and when interrupted
 };
 
+struct Pattern;
+
 struct RunConfig {
   std::string name;
   ModelConfig model;
+  const Pattern* pattern = nullptr;  // the name by which the config gives the list of placements; null: none
+  double mix_post_fraction = 0.25;
   DataConfig data;
   TrainConfig train;
   EvalConfig eval;

@@ -37,13 +37,6 @@ void for_each_character(std::string_view text, std::string_view topic, std::stri
   }
 }
 
-constexpr const char* accent_hint =
-    "; Unicode writes a letter with its accent as one character (NFC) or as two (NFD): the corpus may have "
-    "the other form";
-
-// True for Latin letters with an accent and for accents that follow their letter.
-bool is_accented(char32_t c) { return (c >= 0xC0 && c <= 0x24F) || (c >= 0x300 && c <= 0x36F); }
-
 // The vocabulary of the code points that occur.
 Vocabulary vocabulary_of(const std::vector<bool>& occurs) {
   std::u32string ascending;
@@ -113,10 +106,9 @@ std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view to
   for_each_character(text, topic, name, [&](char32_t c) {
     const std::optional<Token> token = find(c);
     if (!token)
-      refuse(topic, "'", escape_controls(to_utf8(c)), "' (U+", std::hex, std::uppercase, std::setfill('0'),
-             std::setw(4), static_cast<std::uint32_t>(c), std::dec,
-             ") is not in the model's vocabulary, the ", size(),
-             " characters of its training corpus; leave it out", is_accented(c) ? accent_hint : "");
+      refuse(topic, name, ": the model has no '", escape_controls(to_utf8(c)), "' (U+", std::hex,
+             std::uppercase, std::setfill('0'), std::setw(4), static_cast<std::uint32_t>(c), std::dec,
+             "), only the ", size(), " characters of its training corpus");
     tokens.push_back(*token);
   });
   return tokens;

@@ -12,29 +12,17 @@ namespace normscope {
 
 namespace {
 
-// Finds the first number of a JSON text that is not 0 and too small for a double, such as 1e-400.
-struct UnderflowFinder : nlohmann::json_sax<Json> {
-  std::string found;  // the number as written; empty: there is none
-  bool number_float(double value, const std::string& written) override {
-    const std::string digits = written.substr(0, written.find_first_of("eE"));
-    if (value == 0 && digits.find_first_of("123456789") != digits.npos) found = written;
-    return found.empty();
-  }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(std::int64_t) override { return true; }
-  bool number_unsigned(std::uint64_t) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(Json::binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(std::string&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
-    return false;
-  }
-};
+// The parser's words, "parse error at line 1, column 9: syntax error while parsing object - unexpected string
+// literal; expected '}'", in which a value where a list or an object should end means a missing comma.
+std::string explained(std::string what) {
+  const std::size_t place = what.find(": syntax error"), token = what.find(" - unexpected ");
+  if (place == what.npos || token == what.npos) return what;
+  const bool may_end = what.ends_with("; expected '}'") || what.ends_with("; expected ']'");
+  const std::string_view found = std::string_view(what).substr(token);
+  const bool is_value = found.find(" literal;") != found.npos || found.find("'{'") != found.npos ||
+                        found.find("'[';") != found.npos;
+  return may_end && is_value ? what.substr(0, place) + ": a comma is missing before this" : what;
+}
 
 }  // namespace
 
@@ -57,16 +45,10 @@ Value parse_json(std::string_view text, std::string_view name, std::string_view 
     return true;
   };
   try {
-    Value value = Value::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-    UnderflowFinder underflow;
-    Json::sax_parse(text, &underflow, Json::input_format_t::json, /*strict=*/true, /*ignore_comments=*/true);
-    if (!underflow.found.empty())
-      stop("got ", underflow.found.substr(0, 60),
-           ", which is 0 in double precision; write 0 or a larger number");
-    return value;
+    return Value::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
   } catch (const nlohmann::json::exception& error) {
     const std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
-    stop(escape_controls(what.substr(what.find("] ") + 2).substr(0, 300)));
+    stop(escape_controls(explained(what.substr(what.find("] ") + 2)).substr(0, 300)));
   }
   return Value();
 }

@@ -1,7 +1,7 @@
 // JSON text in and out, by nlohmann's parser and printer.
 //
-// nlohmann keeps the last of duplicate keys silently, takes a NUL for the end of the text, reads 1e-400 as 0,
-// and crashes on copying very deep trees. All of that is refused here.
+// nlohmann keeps the last of duplicate keys silently, takes a NUL for the end of the text, and crashes on
+// copying very deep trees. All of that is refused here.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -25,29 +25,15 @@ const Placement& placement_row(PlacementKind kind) {
   return *row;
 }
 
-std::string placement_name(const BlockPlacement& placement) {
-  const std::string attn = placement_row(placement.attn).name, ffn = placement_row(placement.ffn).name;
-  return attn == ffn ? attn : attn + "/" + ffn;
+std::string BlockPlacement::name() const {
+  return attn == ffn ? attn->name : text(attn->name, "/", ffn->name);
 }
 
-std::vector<BlockRows> placements_of(const ModelConfig& config) {
+std::vector<BlockPlacement> placements_of(const ModelConfig& config) {
   const Index blocks = config.n_layer, written = std::ssize(config.norm_placement);
-  require(written == 1 || written == blocks, "placement", "got ", written, " placements for ", blocks,
-          " blocks");
-  // The 1e-9 keeps a product such as 0.07*100, just above its true value, from counting one block too many.
-  const double mixed = std::ceil(config.mix_post_fraction * static_cast<double>(blocks) - 1e-9);
-  std::vector<BlockRows> rows;
-  for (Index i = 0; i < blocks; ++i) {
-    BlockPlacement placement = config.norm_placement[written == 1 ? 0 : i];
-    if (const Pattern* pattern = placement_row(placement.attn).pattern) {
-      const double first = pattern->first_blocks == FirstBlocks::mix_post_fraction ? mixed
-                           : pattern->first_blocks == FirstBlocks::one             ? 1
-                                                                                   : 0;
-      placement = static_cast<double>(i) < first ? pattern->first : pattern->rest;
-    }
-    rows.push_back({&placement_row(placement.attn), &placement_row(placement.ffn)});
-  }
-  return rows;
+  if (written == blocks) return config.norm_placement;
+  require(written == 1, "placement", "got ", written, " placements for ", blocks, " blocks");
+  return std::vector(static_cast<std::size_t>(blocks), config.norm_placement[0]);
 }
 
 BranchScale branch_scale_of(const ModelConfig& config, const Placement& placement) {
@@ -65,7 +51,7 @@ bool has_inner_norm(const ModelConfig& config, const Placement& placement) {
 
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {
   std::vector<const Placement*> rows;
-  for (const BlockRows& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});
+  for (const BlockPlacement& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});
   return rows;
 }
 

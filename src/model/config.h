@@ -39,7 +39,6 @@ struct ModelConfig {
   bool embed_norm = false;   // a norm on the embeddings
   // One for all blocks, or one per block.
   std::vector<BlockPlacement> norm_placement = {PlacementKind::pre};
-  double mix_post_fraction = 0.25;
   bool final_norm = true;
   bool residual = true;
   DepthFactor branch_scale;  // of L

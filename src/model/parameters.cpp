@@ -7,13 +7,13 @@
 namespace normscope {
 namespace {
 
-constexpr Index alignment = 16;  // elements: every tensor starts on a cache line
+constexpr Index alignment = 16;  // elements: tensors start multiples of 64 bytes apart
 
 }  // namespace
 
 ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   const Index C = config.d_model, F = config.d_ff, D = C / config.n_head;
-  const std::vector<BlockRows> placements = placements_of(config);
+  const std::vector<BlockPlacement> placements = placements_of(config);
   const int last = static_cast<int>(config.n_layer) + 1;
 
   token_embedding = add("embed.token.weight", {vocab_size, C}, Role::embedding, 0);
@@ -54,7 +54,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, Index vocab_size) {
   set_init_factors(placements);
 }
 
-void ParameterLayout::set_init_factors(const std::vector<BlockRows>& placements) {
+void ParameterLayout::set_init_factors(const std::vector<BlockPlacement>& placements) {
   const auto set = [&](int index, const Placement& placement) {
     if (index != no_parameter) list_[index].init_factor = placement.init_factor.of(std::ssize(blocks));
   };
@@ -83,8 +83,8 @@ Index ParameterLayout::buffer_size() const {
   return buffers_.empty() ? 0 : buffers_.back().offset + buffers_.back().size;
 }
 
-int ParameterLayout::add_scale(const ModelConfig& config, const Placement& placement,
-                               const std::string& name, int layer) {
+int ParameterLayout::add_scale(const ModelConfig& config, const Placement& placement, const std::string& name,
+                               int layer) {
   const auto [learned, start] = branch_scale_of(config, placement);
   if (learned == LearnedScale::none) return no_parameter;
   const int index =

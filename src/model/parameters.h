@@ -82,17 +82,17 @@ class ParameterLayout {
   const std::vector<Parameter>& buffers() const { return buffers_; }
   Index buffer_size() const;  // numbers of that block
   const Parameter& operator[](int index) const { return list_[static_cast<std::size_t>(index)]; }
-  int find(std::string_view name) const;            // the index, or no_parameter
+  int find(std::string_view name) const;              // the index, or no_parameter
   Index padded_size() const { return padded_size_; }  // elements of the buffer, padding included
-  Index count() const;                              // numbers of the parameters
-  Index matmul_param_count() const;                 // elements of the matrices in GEMMs: blocks and head
+  Index count() const;                                // numbers of the parameters
+  Index matmul_param_count() const;                   // elements of the matrices in GEMMs: blocks and head
 
   int token_embedding, position_embedding = no_parameter, head;  // a tied head is the token embedding
   NormParameters embed_norm, final_norm;
   std::vector<BlockParameters> blocks;
 
  private:
-  void set_init_factors(const std::vector<BlockRows>& placements);
+  void set_init_factors(const std::vector<BlockPlacement>& placements);
   int add(std::string name, std::vector<Index> shape, Role role, int layer);
   int add_buffer(std::string name, Index size, Role role, int layer);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);

@@ -21,21 +21,10 @@ enum class PlacementKind {
   res_post,
   deepnorm,
   pre_scaled,
-  mix,
   rezero,
   none,
   keel,
-  subln,
-  hybrid,
-  hybrid_star
-};
-
-// The placement of a block's attention and of its FFN.
-struct BlockPlacement {
-  PlacementKind attn = PlacementKind::pre, ffn = attn;
-  constexpr BlockPlacement(PlacementKind both) : attn(both) {}
-  constexpr BlockPlacement(PlacementKind of_attn, PlacementKind of_ffn) : attn(of_attn), ffn(of_ffn) {}
-  bool operator==(const BlockPlacement&) const = default;
+  subln
 };
 
 // factor * (base * n)^exponent, n the number of blocks or the number of a block; 1 by default.
@@ -51,13 +40,6 @@ struct DepthFactor {
   bool is_one() const { return exponent == 0 && factor == 1; }
 };
 
-// A placement made of others: one for the first blocks and one for the rest.
-enum class FirstBlocks { none, one, mix_post_fraction };
-struct Pattern {
-  FirstBlocks first_blocks = FirstBlocks::none;
-  BlockPlacement first = PlacementKind::pre, rest = PlacementKind::pre;
-};
-
 // y = N_out(alpha * x + a * N_branch(F(input_scale * N_in(x)))), where a false flag removes its N.
 struct Placement {
   PlacementKind kind;
@@ -68,25 +50,17 @@ struct Placement {
   bool norm_branch = false;    // a norm on what F returns
   bool norm_out = false;       // a norm on the sum
   bool embed_norm = false;     // a norm on the embedding output, before block 1
-  bool final_norm = false;     // `final_norm: auto` puts a norm before the head. A block that ends in a norm
-                               // (post, deepnorm, keel) needs none; rezero and none have no norms
+  bool final_norm = false;     // the default of `final_norm`, a norm before the head. A block that ends in a
+                               // norm (post, deepnorm, keel) needs none; rezero and none have no norms
   bool learned_scale = false;  // a is a parameter, 0 at the start, and `branch_scale` has no effect
   bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2
-  bool qkv_norm = false;         // `qkv_norm` is true
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   DepthFactor alpha = {};        // factor of the stream in the sum, of L
   DepthFactor input_scale = {};  // factor on what F reads, of the block's number (from 1)
   DepthFactor init_factor = {};  // factor on the init of v, attn.out, ffn.in, ffn.gate, ffn.out, of L
-  const Pattern* pattern = nullptr;
 
-  bool has_norms() const { return norm_in || norm_branch || norm_out || pattern != nullptr; }
+  bool has_norms() const { return norm_in || norm_branch || norm_out; }
 };
-
-inline constexpr Pattern mix_pattern = {FirstBlocks::mix_post_fraction, PlacementKind::post,
-                                        PlacementKind::pre};
-inline constexpr Pattern hybrid_pattern = {.rest = {PlacementKind::post, PlacementKind::none}};
-inline constexpr Pattern hybrid_star_pattern = {
-    FirstBlocks::one, PlacementKind::pre, {PlacementKind::post, PlacementKind::none}};
 
 // clang-format off
 inline constexpr Placement placement_rows[] = {
@@ -110,9 +84,6 @@ inline constexpr Placement placement_rows[] = {
     {.kind = PlacementKind::pre_scaled, .name = "pre_scaled", .formula = "y = x + F(N(x)/√l)",
      .source = "LayerNorm scaling, Sun et al. 2025 (arXiv 2502.05795)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .input_scale = {1, -0.5}},
-    {.kind = PlacementKind::mix, .name = "mix",
-     .formula = "the first ceil(mix_post_fraction·L) blocks post, the rest pre",
-     .source = "Mix-LN, Li et al. 2024 (arXiv 2412.13795)", .final_norm = true, .pattern = &mix_pattern},
     {.kind = PlacementKind::rezero, .name = "rezero", .formula = "y = x + a·F(x)",
      .source = "ReZero, Bachlechner et al. 2020 (arXiv 2003.04887)", .learned_scale = true},
     {.kind = PlacementKind::none, .name = "none", .formula = "y = x + F(x)",
@@ -125,12 +96,6 @@ inline constexpr Placement placement_rows[] = {
      .source = "Magneto, Wang et al. 2022 (arXiv 2210.06423)",
      .norm_in = true, .final_norm = true, .residual_scaling = false, .inner_norm = true,
      .init_factor = {2, 0.5, true}},
-    {.kind = PlacementKind::hybrid, .name = "hybrid", .formula = "z = N(x + Attn(x)), y = z + FFN(z), with qkv_norm",
-     .source = "HybridNorm, Zhuo et al. 2025 (arXiv 2503.04598)",
-     .final_norm = true, .qkv_norm = true, .pattern = &hybrid_pattern},
-    {.kind = PlacementKind::hybrid_star, .name = "hybrid_star", .formula = "hybrid, its first block pre",
-     .source = "HybridNorm*, Zhuo et al. 2025 (arXiv 2503.04598)",
-     .final_norm = true, .qkv_norm = true, .pattern = &hybrid_star_pattern},
 };
 // clang-format on
 
@@ -146,16 +111,19 @@ static_assert([] {
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);
 
-// The name, such as "post", or "post/none" if the sublayers differ.
-std::string placement_name(const BlockPlacement& placement);
-
-// The rows of the L blocks: a single placement repeated, a list as given, patterns expanded.
-struct BlockRows {
+// The placement of a block's attention and of its FFN.
+struct BlockPlacement {
   const Placement *attn, *ffn;
-  bool operator==(const BlockRows&) const = default;
+  BlockPlacement(PlacementKind both) : BlockPlacement(both, both) {}
+  BlockPlacement(PlacementKind of_attn, PlacementKind of_ffn)
+      : attn(&placement_row(of_attn)), ffn(&placement_row(of_ffn)) {}
+  bool operator==(const BlockPlacement&) const = default;
+
+  std::string name() const;  // such as "post", or "post/none" if the sublayers differ
 };
+
 struct ModelConfig;
-std::vector<BlockRows> placements_of(const ModelConfig& config);
+std::vector<BlockPlacement> placements_of(const ModelConfig& config);    // of each of the L blocks
 std::vector<const Placement*> sublayer_rows(const ModelConfig& config);  // 2L: attention's, the FFN's, ...
 
 // The factor of a sublayer's branch: a number, or the initial value of a parameter.

@@ -20,9 +20,9 @@ struct Pass {
   std::span<const std::int32_t> targets;  // B*T: the token that follows each; empty if no loss is computed
   Index context = 0;                      // T of this pass, at most the config's
   bool with_dropout = false;
-  RandomStream dropout_stream{0, ""};     // the stream of (seed, step)
-  Index first_sequence = 0;               // sequences of this step in earlier micro-batches
-  bool eval_mode = false;                 // batch norm uses its running statistics
+  RandomStream dropout_stream{0, ""};  // the stream of (seed, step)
+  Index first_sequence = 0;            // sequences of this step in earlier micro-batches
+  bool eval_mode = false;              // batch norm uses its running statistics
   // Branches of block l are multiplied by min(branch_progress / l, 1) (ProRes, arXiv 2603.05369).
   // branch_progress is s/T at step s of a run with train.branch_warmup_steps T, else infinite. Model sets it
   // in each pass; TrainConfig::branch_progress() says to which step's.
@@ -71,7 +71,7 @@ class Transformer {
   Index vocab_size_;
   GemmMode mode_;
   ParameterLayout layout_;
-  std::vector<BlockRows> placements_;
+  std::vector<BlockPlacement> placements_;
   std::vector<Real> sinusoids_;        // sinusoidal: (T, C)
   std::vector<Real> cosines_, sines_;  // rope: (T, D/2)
 };
