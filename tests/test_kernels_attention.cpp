@@ -99,12 +99,14 @@ TEST_CASE("kernel: attention equals its twin; with operands rounded to bf16, as 
     }
   }
   for (const Index context : {5, 65, 130}) compare({3, 2, 8, context, 0.3, static_cast<float>(context % 2)});
+  // Tiles of 32 queries (AVX-512), and heads whose rows lie so far apart that they are copied.
+  for (const Index heads : {1, 16}) compare({1, heads, 33, 258, 0.1, 1});
 }
 
 TEST_CASE(
     "kernel: the statistics of attention's heads equal their twins, and measuring them changes no bit") {
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    for (const Index context : {1, 5, 64, 130}) {
+    for (const Index context : {1, 5, 64, 130, 275}) {
       for (const double dropout : {0.0, 0.3}) {
         AttentionSetup setup{2, 3, 8, context, dropout, 0, precision};
         const Outputs<float> plain = AttentionCase<float>{setup}.run();
@@ -118,7 +120,7 @@ TEST_CASE(
 }
 
 TEST_CASE("kernel: attention of few queries to many keys, as in decoding, equals its twin") {
-  for (const Index keys : {7, 66, 140}) {
+  for (const Index keys : {7, 66, 140, 257}) {
     for (const Index queries : {1, 3, 17, 65}) {
       if (queries >= keys) continue;
       for (const Precision precision : {Precision::fp32, Precision::bf16}) {

@@ -81,9 +81,9 @@ struct SoftmaxStats {
   SoftmaxStats from(Index row) const { return {max + row, sum + row}; }
 };
 
-// A tile of attention's transposed scores: (n_keys + 1, stride), query i in column i, which sees the keys
-// before first_visible + i. Masked entries are not read, and become 0. Rows have room for whole vectors of
-// queries.
+// A tile of attention's transposed scores: (n_keys, n_queries), a row for each key, a column for each query.
+// Query i sees the keys before first_visible + i; the scores of later ones are not read, and become 0. Rows
+// are `stride` numbers apart, which is room for whole vectors of queries.
 struct CausalTile {
   Index n_queries, first_visible, n_keys, stride;
   const float* dropout_mask;  // 0 or 1/(1-p), laid out as the scores; or null
