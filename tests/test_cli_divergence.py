@@ -104,7 +104,7 @@ class Divergence(CliTest):
                    "checkpoint": {"every": 1}}
         run = self.train("run", changes)
         file = run.file("checkpoint.safetensors")
-        self.write(file, with_metadata(run.bytes("checkpoint.safetensors"), {"skipped": "2"}))
+        self.write(file, with_metadata(run.bytes("checkpoint.safetensors"), {"skipped": "2", "updates": "1"}))
         before = run.tensors("checkpoint.safetensors")
         self.normscope("train", "tiny.json", "--out", "run", "--resume", "--set", "train.steps=4")
         after = run.tensors("checkpoint.safetensors")

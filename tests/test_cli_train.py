@@ -13,7 +13,7 @@ from cli import LOGS, TEXT, VOCABULARY, CliTest, Run, fnv1a, sites_of
 FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json",
          "checkpoint.safetensors",
          "model.safetensors", "best.safetensors", "sample.txt"}
-METRICS = "step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s"
+METRICS = "step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,train_loss_max,grad_norm_max"
 LAYERS = "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"
 PARAMS = "step,layer,param,numel,rms,grad_norm,grad_norm_batch,grad_rms,update_rms,value"
 HEADS = "step,layer,head,max_logit,entropy,first_share"
@@ -168,6 +168,16 @@ class Metrics(CliTest):
 
 
 class Layers(CliTest):
+    def test_the_largest_loss_and_gradient_norm_since_the_row_before(self):
+        fine, coarse = (self.train(f"every-{every}", {"train": {"lr": 0.1}, "eval": {"every": 9}, "log": {"every": every}})
+                        for every in (1, 7))
+        first, steps = 0, fine.rows("metrics.csv")
+        for row in coarse.rows("metrics.csv"):
+            since = steps[first:int(row["step"])]
+            for column in ("train_loss", "grad_norm"):
+                self.assertEqual(float(row[column + "_max"]), max(float(step[column]) for step in since), row["step"])
+            first = int(row["step"])
+
     def test_the_norms_of_both_logs_agree(self):
         run = self.train("run", {"log": {"every": 1, "layers_every": 1}})
         summary, metrics = run.summary, run.rows("metrics.csv")

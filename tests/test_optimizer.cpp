@@ -76,3 +76,26 @@ TEST_CASE("a kind that no code knows is an error, never another kind") {
   CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99",
                        Error);
 }
+
+TEST_CASE("moments too small for normal numbers become 0, where a step does not depend on them") {
+  float w = 1, m = 1e-38f, v = 1e-38f;
+  const Sgd<float>{.gradient_scale = 1, .momentum = 0.5f, .decay = 1, .lr = 1}(0, w, m, v);
+  CHECK(m == 0);
+  const auto adamw = [](float eps) {
+    return AdamW<float>{.gradient_scale = 1,
+                        .beta1 = 0.9f,
+                        .beta2 = 0.99f,
+                        .one_minus_beta1 = 0.1f,
+                        .one_minus_beta2 = 0.01f,
+                        .eps = eps,
+                        .decay = 1,
+                        .step_size = 1e-3f,
+                        .inv_sqrt_correction2 = 1};
+  };
+  for (const float eps : {1e-8f, 1e-20f}) {  // with the smaller one the step was lr m / eps
+    w = 0, m = 1e-20f, v = 1e-39f;
+    adamw(eps)(0, w, m, v);
+    CHECK((v == 0) == (eps == 1e-8f));
+    CHECK(std::abs(w) < 1);
+  }
+}

@@ -24,7 +24,7 @@ def _schema():
 
 
 # Further keys of a run, from its summary.json: what its config does not say of its training (Run.history).
-HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}}
+HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}, "parent": {"x-label": "{}", "default": "from scratch"}}
 
 
 @functools.cache

@@ -77,11 +77,17 @@ class Run:
 
     @property
     def history(self):
-        """{key of keys.HISTORY: text}: "steps 30 until 20" if a resume at step 20 changed train.steps from 30."""
-        past = self.summary.get("past")
+        """{key of keys.HISTORY: text}: "steps 30 until 20" if a resume at step 20 changed train.steps from 30; "from pre
+        step 300 #1b2c3d" if the run started from the weights, with that hash, of another one."""
+        past, parent = (self.summary.get(key) for key in ("past", "parent"))
         parts = [f"steps {part.get('train.steps')} until {part.get('step')}"
                  for part in (past if isinstance(past, list) else []) if isinstance(part, dict)]
-        return {"past": ", ".join(parts)} if parts else {}
+        history = {"past": ", ".join(parts)} if parts else {}
+        if isinstance(parent, dict):
+            moments = " with moments" if parent.get("moments") else ""
+            history["parent"] = (f"from {Path(str(parent.get('folder'))).name} step {parent.get('step')}{moments} "
+                                 f"#{str(parent.get('hash'))[:6]}")
+        return history
 
     def texts(self):
         """The list of the paths of the run's text."""

@@ -120,7 +120,10 @@ std::optional<std::string> CommandLine::text_of(const std::string& name) const {
   const std::vector<std::string> given = all_of(name);
   if (given.empty()) return std::nullopt;
   if (given.size() > 1) refuse(command_.name, "--", name, " is given ", given.size(), " times; give it once");
-  return given[0];
+  const auto option = std::ranges::find(command_.options, name, &Option::long_name);
+  const bool is_path =
+      option->value.find("DIR") != option->value.npos || option->value.find("FILE") != option->value.npos;
+  return is_path ? with_home(given[0]) : given[0];
 }
 
 template <class Number>
@@ -148,8 +151,9 @@ const std::atomic<bool>& stop_on_signals() {
   return stop_requested;
 }
 
-Corpus corpus_of(const RunConfig& config) {
-  return load_corpus(config.data.path, config.data.val_fraction, config.data.val_path, config.model.context);
+Corpus corpus_of(const RunConfig& config, const Vocabulary& known) {
+  const DataConfig& data = config.data;
+  return load_corpus(data.path, data.val_fraction, data.val_path, config.model.context, known);
 }
 
 Threads set_up_threads(const CommandLine& line, Index config_threads) {

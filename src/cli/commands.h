@@ -60,7 +60,7 @@ class CommandLine {
 
   const std::vector<std::string>& positionals() const { return positionals_; }
   bool has(const std::string& name) const { return given_.contains(name); }
-  std::optional<std::string> text_of(const std::string& name) const;
+  std::optional<std::string> text_of(const std::string& name) const;  // of a path, with its ~/ expanded
   std::vector<std::string> all_of(const std::string& name) const;
 
   // The option's number, or `otherwise` without the option. Usage Error outside [min, max].
@@ -75,8 +75,8 @@ class CommandLine {
   std::vector<std::string> positionals_;
 };
 
-// The corpus of a config.
-Corpus corpus_of(const RunConfig& config);
+// The corpus of a config; `known` as for load_corpus().
+Corpus corpus_of(const RunConfig& config, const Vocabulary& known = {});
 
 struct Threads {
   int most;

@@ -19,7 +19,7 @@ Exit run(const CommandLine& line) {
 
   std::vector<Token> train, text_tokens;
   try {
-    Corpus corpus = corpus_of(loaded->config);
+    Corpus corpus = corpus_of(loaded->config, loaded->vocab);
     const std::string other = text_difference(loaded->corpus_hash, {loaded->config, corpus});
     require(other.empty(), "eval", "the model was trained on ", other,
             file ? "" : "; restore it, or name a text with --data FILE");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -18,6 +19,7 @@
 #include "train/trainer.h"
 
 namespace normscope {
+namespace fs = std::filesystem;
 namespace {
 
 std::string loss_text(double nats) {
@@ -137,12 +139,31 @@ struct Inputs {
   std::vector<std::string> without_effect;  // as in Loaded
   Corpus corpus;
   Threads threads;
+  std::optional<Parent> parent;  // with --from
 };
+
+// The file of --from: of a run that of its newest weights or, for their moments, its checkpoint.
+std::optional<Parent> parent_of(const CommandLine& line) {
+  const std::optional<std::string> from = line.text_of("from");
+  const bool with_moments = line.has("moments");
+  if (with_moments && !from) refuse("train", "--moments keeps those of another run; name it with --from RUN");
+  if (!from) return std::nullopt;
+  if (!with_moments || !fs::is_directory(*from)) return Parent{newest_weights(*from), with_moments};
+  require_run(*from, checkpoint_file);
+  return Parent{(fs::path(*from) / checkpoint_file).string(), true};
+}
+
+std::string folder_of(const CommandLine& line, const RunConfig& config, bool is_run) {
+  return line.text_of("out").value_or(is_run ? line.positionals()[0] : "runs/" + config.name);
+}
 
 // Reads the config and the corpus on each rank.
 Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool is_run, const Ranks& ranks) {
   if (line.has("resume") && line.has("overwrite"))
     refuse("train", "--resume goes on with a run, --overwrite starts it again; give one of them");
+  if (line.has("resume") && line.has("from"))
+    refuse("train",
+           "--resume goes on with the run's own weights, --from starts with another's; give one of them");
   const Loaded loaded = load_config(config_path, line.all_of("set"), {.may_have_moved = is_run});
   const RunConfig& config = loaded.config;
   const TrainConfig& train = config.train;
@@ -151,9 +172,22 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
   const Threads threads = set_up_threads(line, train.threads);
-  Corpus corpus = corpus_of(config);
+  const std::optional<Parent> parent = parent_of(line);
+  const std::string folder = folder_of(line, config, is_run);
+  const std::string own = (fs::path(folder) / checkpoint_file).string();  // of a run to be resumed
+  Vocabulary known;
+  if (parent) known = vocabulary_in(parent->file);
+  if (line.has("resume") && fs::exists(own)) known = vocabulary_in(own);
+  Corpus corpus = corpus_of(config, known);
   require_memory(config.model, corpus.vocab.size(), train.batch_size);
-  return {config, loaded.without_effect, std::move(corpus), threads};
+  if (parent) {
+    known.encode(corpus.vocab.text(), "train", join(config.data.path, " + "));  // refuses what it lacks
+    require_parent(*parent, config, ParameterLayout(config.model, known.size()));
+    if (fs::exists(folder) && fs::equivalent(folder, fs::path(parent->file).parent_path()))
+      refuse("train", "--from ", parent->file, " is in ", folder,
+             ", where this run would be; choose another ", "folder with --out DIR");
+  }
+  return {config, loaded.without_effect, std::move(corpus), threads, parent};
 }
 
 // The inputs that decide a run's bits, for a comparison of ranks.
@@ -162,7 +196,8 @@ std::string summary_of(const CommandLine& line, const Inputs& inputs) {
   config.data.path.clear();  // machines may keep the same text in different places
   config.data.val_path.clear();
   return text(line.has("resume") ? "--resume, " : "", "config ", hex(fnv1a(dump_text(config))), ", text ",
-              hex(inputs.corpus.hash), ", ", isa_name(), ", ", blas_text());
+              hex(inputs.corpus.hash), ", vocabulary ", hex(fnv1a(inputs.corpus.vocab.to_json())), ", ",
+              isa_name(), ", ", blas_text());
 }
 
 // Prints what may surprise the user of these inputs.
@@ -184,10 +219,10 @@ void say_notes(const Inputs& inputs, ProgressDisplay& line) {
 Exit train(const CommandLine& line, Ranks& ranks) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
   const std::string& argument = line.positionals()[0];
-  const bool is_run = line.has("resume") && std::filesystem::is_directory(argument);
+  const bool is_run = line.has("resume") && fs::is_directory(argument);
+  if (line.has("resume") && !argument.ends_with(".json") && !fs::exists(argument)) refuse_missing(argument);
   if (is_run) require_run(argument, config_file);
-  const std::string config_path =
-      is_run ? (std::filesystem::path(argument) / config_file).string() : argument;
+  const std::string config_path = is_run ? (fs::path(argument) / config_file).string() : argument;
   const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, is_run, ranks); });
   const RunConfig& config = inputs.config;
   ranks.require_same(summary_of(line, inputs));
@@ -199,7 +234,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
-    own.emplace(line.text_of("out").value_or(is_run ? argument : "runs/" + config.name), existing);
+    own.emplace(folder_of(line, config, is_run), existing);
     if (!own->is_locked())
       display.line().say(text("note: the file system of ", escape_controls(own->path()),
                               " has no locks; start no second process there"));
@@ -212,6 +247,11 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   Trainer trainer(config, inputs.corpus, own_folder, ranks.is_first() ? display : null_observer, ranks);
   if (existing == Existing::resume && !resume(trainer, config.train.steps, own_folder, display.line()))
     return Exit::ok;
+  if (const auto& parent = inputs.parent) {
+    const Index step = trainer.start_from(*parent);
+    display.line().say(text("starting with the weights of step ", step, ": ", escape_controls(parent->file),
+                            checksum_note(parent->file)));
+  }
   display.line().say(start_text(config, trainer, ranks.size()));
   say_notes(inputs, display.line());
   const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
@@ -245,14 +285,20 @@ const Command train_command = {
     .details =
         "Reads a JSON config and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
         "defines the columns of its logs.",
-    .options = {set_option,
-                threads_option,
-                {"out", "DIR", "run folder (default: runs/<name>)"},
-                {"resume", "",
-                 "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too"},
-                {"overwrite", "", "start again in a folder that holds a run"},
-                {"mpi", "", "share the work with the other processes that mpirun or srun started"},
-                {"q,quiet", "", "print only errors"}},
+    .options =
+        {set_option,
+         threads_option,
+         {"out", "DIR", "run folder (default: runs/<name>)"},
+         {"resume", "",
+          "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too"},
+         {"from", "RUN|FILE",
+          "start with the newest weights of a run or file of the same shapes; the vocabulary stays the "
+          "model's, which must have all characters of the text",
+          " init init_from init-from pretrained "},
+         {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
+         {"overwrite", "", "start again in a folder that holds a run"},
+         {"mpi", "", "share the work with the other processes that mpirun or srun started"},
+         {"q,quiet", "", "print only errors"}},
     .run = run};
 
 }  // namespace normscope

@@ -8,6 +8,7 @@
 #include "config/dump.h"
 #include "config/fields.h"
 #include "core/error.h"
+#include "io/file.h"
 #include "io/utf8.h"
 
 namespace normscope {
@@ -255,7 +256,7 @@ class Loader {
       if (field.role != KeyRole::text) continue;
       Json paths = as_list(field.get(loaded_.config));
       for (Json& path : paths) {
-        if (path != "") path = find_text(path, field.key, settings_.at(field.key).where);
+        if (path != "") path = find_text(with_home(path), field.key, settings_.at(field.key).where);
       }
       field.set(loaded_.config, as_entry(paths));
     }

@@ -120,6 +120,16 @@ std::string Vocabulary::decode(std::span<const Token> tokens) const {
   return utf8;
 }
 
+std::string Vocabulary::text() const {
+  std::string utf8;
+  for (const char32_t c : characters_) utf8 += to_utf8(c);
+  return utf8;
+}
+
+bool Vocabulary::includes(const Vocabulary& other) const {
+  return std::ranges::includes(characters_, other.characters_);
+}
+
 // --- corpus ---
 
 std::string read_text(const std::string& path) {
@@ -157,7 +167,7 @@ void require_parts(const std::vector<std::string>& paths, double val_fraction, c
 }  // namespace
 
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
-                   Index context) {
+                   Index context, const Vocabulary& known) {
   if (paths.empty()) refuse("corpus", "no file; data.path names one or more");
   std::vector<std::string> files = paths;
   if (!val_path.empty()) files.push_back(val_path);
@@ -183,6 +193,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   require_parts(paths, val_fraction, val_path, context, of_paths, split, characters - split);
 
   corpus.vocab = vocabulary_of(occurs);
+  if (known.includes(corpus.vocab)) corpus.vocab = known;
   corpus.train.reserve(split);
   corpus.val.reserve(characters - split);
   for (std::string& text : texts) {

@@ -35,6 +35,8 @@ class Vocabulary {
   // `[topic] ...`: invalid bytes, with the position of the first; a character that the vocabulary lacks.
   std::vector<Token> encode(std::string_view text, std::string_view topic, std::string_view name) const;
   std::string decode(std::span<const Token> tokens) const;  // UTF-8
+  std::string text() const;                                 // all characters, UTF-8
+  bool includes(const Vocabulary& other) const;
 
   bool operator==(const Vocabulary&) const = default;
 
@@ -49,17 +51,18 @@ std::string read_text(const std::string& path);
 struct Corpus {
   std::vector<Token> train;
   std::vector<Token> val;  // empty without a validation part
-  Vocabulary vocab;        // of both parts
+  Vocabulary vocab;        // of both parts, or a larger one that load_corpus() was given
   std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files, with a byte 0xFF before `val_path`
 };
 
 // Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation, unless
 // `val_path` names another text for that. A BOM at the start of a file is no character. `context` is T: a
-// training sequence takes T+1 characters. A byte of text takes at most 5 bytes of memory, 4 for its token and
-// 1 for the file. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too large for the
-// free memory; a part that is too short.
+// training sequence takes T+1 characters. `known` becomes the vocabulary if it has all characters of the
+// text: that of the model which is to read the text. A byte of text takes at most 5 bytes of memory, 4 for
+// its token and 1 for the file. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too
+// large for the free memory; a part that is too short.
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
-                   Index context);
+                   Index context, const Vocabulary& known = {});
 
 // The characters, quoted, that occur in the validation part alone: no model of the training part can learn
 // them.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -38,6 +39,13 @@ FileDescriptor create_beside(const std::string& path, std::string& temporary) {
 }
 
 }  // namespace
+
+std::string with_home(const std::string& path) {
+  if (!path.starts_with("~/")) return path;
+  const char* home = std::getenv("HOME");
+  if (home == nullptr) refuse("file", path, ": HOME is not set; write the whole path");
+  return home + path.substr(1);
+}
 
 FileDescriptor::FileDescriptor(const std::string& path, int flags)
     : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}

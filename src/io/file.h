@@ -32,6 +32,10 @@ class FileDescriptor {
 // The system's message for errno.
 std::string errno_text();
 
+// The path with the home folder in place of ~ in a leading "~/", which a shell leaves in --out=~/runs. Usage
+// Error: HOME is not set.
+std::string with_home(const std::string& path);
+
 // The content of a file or pipe. Errors `[topic] path: ...`: missing or larger than `max_bytes` (usage);
 // unreadable; interrupted, where a signal with a handler arrives while the program waits for bytes.
 std::string read_file(const std::string& path, std::string_view topic = "file",

@@ -11,6 +11,13 @@ namespace normscope {
 [[gnu::always_inline]] inline float square_root(float x) { return __builtin_sqrtf(x); }
 [[gnu::always_inline]] inline double square_root(double x) { return __builtin_sqrt(x); }
 
+// x, or 0 if |x| is below the least normal number: without a gradient a moment would otherwise stay subnormal
+// for ever, and some processors are slow with subnormal numbers.
+template <class Real>
+[[gnu::always_inline]] inline Real without_subnormal(Real x) {
+  return (x < 0 ? -x : x) < std::numeric_limits<Real>::min() ? 0 : x;
+}
+
 // AdamW (Loshchilov & Hutter 2019), the arithmetic of PyTorch's: with the bias-corrected moments m̂ and v̂,
 //   w = w (1 - lr*wd) - lr m̂ / (sqrt(v̂) + eps)
 template <class Real>
@@ -24,15 +31,15 @@ struct AdamW {
   Real step_size;             // lr / (1 - beta1^t)
   Real inv_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
 
-  // Moments below the least normal number become 0: without a gradient they would otherwise stay subnormal
-  // for ever, and some processors are slow with subnormal numbers.
   [[gnu::always_inline]] void operator()(Real g, Real& w, Real& m, Real& v) const {
     constexpr Real least_normal = std::numeric_limits<Real>::min();
-    const Real least_v = eps > 0 ? least_normal : 0;  // with eps 0, a v of 0 would divide by zero
+    // Beside a smaller eps, sqrt(v) of such a v counts: a v of 0 would make the step too long, or divide by
+    // 0.
+    const Real least_v = eps * eps >= least_normal ? least_normal : 0;
     const Real gradient = g * gradient_scale;
     const Real next_m = beta1 * m + one_minus_beta1 * gradient;
     const Real next_v = beta2 * v + one_minus_beta2 * gradient * gradient;
-    m = (next_m < 0 ? -next_m : next_m) < least_normal ? 0 : next_m;
+    m = without_subnormal(next_m);
     v = next_v < least_v ? 0 : next_v;
     w = w * decay - step_size * m / (square_root(v) * inv_sqrt_correction2 + eps);
   }
@@ -44,7 +51,7 @@ struct Sgd {
   Real gradient_scale, momentum, decay, lr;
 
   [[gnu::always_inline]] void operator()(Real g, Real& w, Real& m, Real&) const {
-    m = momentum * m + g * gradient_scale;
+    m = without_subnormal(momentum * m + g * gradient_scale);
     w = w * decay - lr * m;
   }
 };

@@ -28,8 +28,9 @@ struct RunRecord {
   Index ranks = 1;
   std::string trajectory_hash;
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
-  // What a run with this config is not by itself: "past", a list of {"step", "train.steps"}, the train.steps
-  // that the learning rate followed up to that step.
+  // What the config of the run does not say of it: "past", a list of {"step", "train.steps"}, the train.steps
+  // that the learning rate followed up to that step; "parent", the run from which it started, as "folder",
+  // "step", "hash" of the weights, and "moments", whether it took those too.
   Json history = Json::object();
 };
 

@@ -59,6 +59,18 @@ void require_usable(const std::string& path, Existing existing, std::string_view
     refuse("run", path, " holds a run already; ", ways, ", or choose another folder with --out DIR");
 }
 
+void refuse_missing(const std::string& run) {
+  const fs::path path(run);
+  std::vector<std::string> beside;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path() / ".", ignored)) {
+    if (entry.is_directory(ignored)) beside.push_back(entry.path().filename().string());
+  }
+  const std::string meant = nearest(path.filename().string(), beside);
+  refuse("run", run, ": there is no run or file of this name",
+         meant.empty() ? "" : "; did you mean " + path.parent_path().append(meant).string() + "?");
+}
+
 void require_run(const std::string& folder, std::string_view name) {
   if (!fs::exists(fs::path(folder) / name))
     refuse("run", folder, ": is no run; it has no ", name, "; name the folder of one run");
@@ -101,6 +113,8 @@ constexpr Column<MetricsRow> metrics_columns[] = {
     {"clip_factor", cell_of<&MetricsRow::clip_factor>},
     {"step_ms", cell_of<&MetricsRow::step_ms>},
     {"tokens_per_s", cell_of<&MetricsRow::tokens_per_s>},
+    {"train_loss_max", cell_of<&MetricsRow::train_loss_max>},
+    {"grad_norm_max", cell_of<&MetricsRow::grad_norm_max>},
 };
 
 constexpr Column<SiteRow> layers_columns[] = {

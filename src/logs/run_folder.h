@@ -30,6 +30,9 @@ enum class Existing { refuse, overwrite, resume };
 void require_usable(const std::string& path, Existing existing,
                     std::string_view ways = "start again with --overwrite");
 
+// Usage Error about a path at which there is nothing, with the nearest folder beside it.
+[[noreturn]] void refuse_missing(const std::string& run);
+
 // Usage Error for a folder without a file `name`.
 void require_run(const std::string& folder, std::string_view name);
 
@@ -60,6 +63,7 @@ struct MetricsRow {
   double lr;
   float grad_norm;  // before clipping
   double clip_factor, step_ms, tokens_per_s;
+  float train_loss_max, grad_norm_max;  // since the row before
 };
 
 struct ParameterRow {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "core/parallel.h"
@@ -15,7 +16,8 @@ FirstNonfinite nonfinite_at(SiteId id, bool in_gradient) {
 }
 
 // The mean cosine of two tokens of a sequence, summed over the sequences of x (sequences * T, C). With the
-// tokens' unit vectors u it is (|sum of u|² - sum of |u|²) / (T (T - 1)). A token of zeros has u = 0.
+// tokens' unit vectors u it is (|sum of u|² - sum of |u|²) / (T (T - 1)). A token whose length is no normal
+// number has u = 0.
 double sum_of_cosines(const Matrix<float>& x, Index T) {
   const KernelTable<float>& table = kernels<float>();
   const Index sequences = x.rows / T, C = x.cols;
@@ -26,8 +28,9 @@ double sum_of_cosines(const Matrix<float>& x, Index T) {
     for (Index t = 0; t < T; ++t) {
       const float* token = x.data + (sequence * T + t) * C;
       const double length = std::sqrt(table.sum_squares(C, token));
-      if (length > 0) ++unit_vectors;
-      table.axpby(C, static_cast<float>(length > 0 ? 1 / length : 0), token, t == 0 ? 0.0f : 1.0f, sum);
+      const bool has_direction = length >= std::numeric_limits<float>::min();
+      if (has_direction) ++unit_vectors;
+      table.axpby(C, has_direction ? static_cast<float>(1 / length) : 0.0f, token, t == 0 ? 0.0f : 1.0f, sum);
     }
     of_sequence[sequence] = (table.sum_squares(C, sum) - unit_vectors) / static_cast<double>(T * (T - 1));
   });

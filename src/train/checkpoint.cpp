@@ -116,13 +116,18 @@ void require_same_run(const SafetensorsFile& file, const RunConfig& config, cons
 Metadata state_metadata(const TrainState& state) {
   Metadata metadata = {{"trajectory_hash", hex(state.trajectory_hash)},
                        {"best_step", std::to_string(state.best_step)},
+                       {"updates", std::to_string(state.updates)},
                        {"skipped", std::to_string(state.skipped)},
                        {"skipped_in_a_row", std::to_string(state.consecutive_skips)}};
-  const auto add = [&](const char* key, const std::optional<double>& value) {
+  const auto write = [&](const char* key, double value) {
     char digits[32];
-    if (value && std::isfinite(*value))
-      metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, *value).ptr};
+    metadata[key] = {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
   };
+  const auto add = [&](const char* key, const std::optional<double>& value) {
+    if (value && std::isfinite(*value)) write(key, *value);
+  };
+  write("train_loss_max", state.train_loss_max);
+  write("grad_norm_max", state.grad_norm_max);
   add("best_val_loss", state.best_val_loss);
   add("final_train_loss", state.final_train_loss);
   add("grad_first_last", state.grad_first_last);
@@ -139,14 +144,17 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
                             .trajectory_hash = number_at<std::uint64_t>(file, "trajectory_hash", 16),
                             .best_val_loss = optional_at("best_val_loss"),
                             .best_step = number_at<Index>(file, "best_step"),
+                            .updates = number_at<Index>(file, "updates"),
                             .skipped = number_at<Index>(file, "skipped"),
                             .consecutive_skips = number_at<Index>(file, "skipped_in_a_row"),
                             .final_train_loss = optional_at("final_train_loss"),
                             .grad_first_last = optional_at("grad_first_last"),
                             .growth = optional_at("growth"),
-                            .branch_share = optional_at("branch_share")};
-  require(state.step >= 1 && state.step <= steps, "safetensors", file.path(), ": is of step ", state.step,
-          "; expected 1 to ", steps, ", the run's steps");
+                            .branch_share = optional_at("branch_share"),
+                            .train_loss_max = static_cast<float>(number_at<double>(file, "train_loss_max")),
+                            .grad_norm_max = static_cast<float>(number_at<double>(file, "grad_norm_max"))};
+  require(state.step >= 0 && state.step <= steps, "safetensors", file.path(), ": is of step ", state.step,
+          "; expected 0 to ", steps, ", the run's steps");
   return state;
 }
 
@@ -225,6 +233,40 @@ TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, 
   return state;
 }
 
+void require_parent(const Parent& parent, const RunConfig& config, const ParameterLayout& layout) {
+  const SafetensorsFile file(parent.file);
+  require_weights(file, layout);
+  if (!parent.with_moments) return;
+  require_tensors(file, first_moment_prefix, layout.list());
+  require_tensors(file, second_moment_prefix, layout.list());
+  const OptimizerKind optimizer = config_in(file).train.optimizer;
+  if (optimizer != config.train.optimizer)
+    refuse("train", "--moments: those of ", parent.file, " are ", name_of(optimizer),
+           "'s, and the config has ", name_of(config.train.optimizer),
+           "; set train.optimizer=", name_of(optimizer), ", or leave out --moments");
+}
+
+Json load_parent(const Parent& parent, Model<float>& model, Moments<float>& moments, TrainState& state) {
+  const SafetensorsFile file(parent.file);
+  load_model_weights(file, model);
+  if (parent.with_moments) {
+    load_tensors(file, first_moment_prefix, model.layout().list(), moments.first);
+    load_tensors(file, second_moment_prefix, model.layout().list(), moments.second);
+    state.updates = number_at<Index>(file, "updates");
+  }
+  std::uint64_t hash = fnv1a_basis;
+  for (const Parameter& p : model.layout().list())
+    hash = fnv1a(model.parameters.all().data() + p.offset, p.size * sizeof(float), hash);
+  return {{"folder", fs::weakly_canonical(parent.file).parent_path().string()},
+          {"step", step_of(file)},
+          {"hash", hex(hash)},
+          {"moments", parent.with_moments}};
+}
+
+Vocabulary vocabulary_in(const std::string& path) {
+  return Vocabulary::from_json(metadata_at(path, read_metadata(path), "vocab"), path);
+}
+
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model) {
   write_safetensors(path, model_tensors(model), file_metadata(meta, step));
 }
@@ -250,6 +292,7 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 
 std::string newest_weights(const std::string& run_or_file) {
   const fs::path folder(run_or_file);
+  if (!fs::exists(folder)) refuse_missing(run_or_file);
   if (!fs::is_directory(folder)) return run_or_file;
   std::map<Index, std::string> by_step;
   for (const char* name : {model_file, checkpoint_file, best_file}) {

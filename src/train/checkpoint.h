@@ -21,10 +21,12 @@ struct TrainState {
   std::uint64_t trajectory_hash = fnv1a_basis;  // over loss and grad_norm of every step
   std::optional<double> best_val_loss;
   Index best_step = 0;
+  Index updates = 0;  // behind the moments; with train --moments those of the parent too
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
   // Figures of summary.json; RunRecord says what they are.
   std::optional<double> final_train_loss, grad_first_last, growth, branch_share;
+  float train_loss_max = 0, grad_norm_max = 0;  // since the last row of metrics.csv
 };
 
 // The run whose files are written or read.
@@ -32,6 +34,23 @@ struct CheckpointMeta {
   const RunConfig& config;
   const Corpus& corpus;
 };
+
+// A file of weights from which another run starts, with the moments beside them or without.
+struct Parent {
+  std::string file;
+  bool with_moments;
+};
+
+// Error unless a run of this config can start from its parent: other shapes; moments missing or of another
+// optimiser.
+void require_parent(const Parent& parent, const RunConfig& config, const ParameterLayout& layout);
+
+// Reads the weights of a parent and, with them, its moments and its number of updates. The result is the
+// "parent" of RunRecord's history. Call require_parent() first.
+Json load_parent(const Parent& parent, Model<float>& model, Moments<float>& moments, TrainState& state);
+
+// The vocabulary of a file of weights.
+Vocabulary vocabulary_in(const std::string& path);
 
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);

@@ -6,6 +6,7 @@
 #include "core/scratch.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/pointwise.h"
+#include "kernels/update_rules.h"
 
 namespace normscope {
 namespace {
@@ -50,6 +51,7 @@ void muon_direction(const TrainConfig& config, double gradient_scale, const Real
   const Index n = direction.size();
   const auto mu = static_cast<Real>(config.momentum), scale = static_cast<Real>(gradient_scale);
   axpby(n, scale, gradient, mu, momentum);
+  for (Index i = 0; i < n; ++i) momentum[i] = without_subnormal(momentum[i]);
   axpby(n, scale, gradient, Real(0), direction.data);
   axpby(n, mu, static_cast<const Real*>(momentum), Real(1), direction.data);
   orthogonalise<Real>(config.gemm, direction);

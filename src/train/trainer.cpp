@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "config/dump.h"
@@ -19,6 +20,12 @@ constexpr Index nonfinite_steps_in_a_row = 20;  // so many end a run that skips
 constexpr Index sample_length = 1000;           // characters of sample.txt
 constexpr double sample_temperature = 0.8;
 constexpr const char* statuses[] = {status_done, status_diverged, status_interrupted};  // by Ended
+
+// The larger number, or NaN if either is.
+float larger(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
+  return std::max(a, b);
+}
 
 }  // namespace
 
@@ -101,31 +108,46 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
 
 // --- before the first step ---
 
-// The first rank reads the checkpoint and sends it to all.
 bool Trainer::resume() {
-  Moments<float>& moments = optimizer_.moments;
+  bool has_checkpoint = folder_ && folder_->has(checkpoint_file);
   ranks_.together([&] {
-    if (folder_ && folder_->has(checkpoint_file))
-      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, moments, record_.history);
+    if (has_checkpoint)
+      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments,
+                               record_.history);
   });
+  ranks_.broadcast(&has_checkpoint, sizeof has_checkpoint);
+  if (has_checkpoint) send_state();
+  return has_checkpoint;
+}
+
+Index Trainer::start_from(const Parent& parent) {
+  Json& loaded = record_.history["parent"];
+  ranks_.together([&] { loaded = load_parent(parent, model_, optimizer_.moments, state_); });
+  send_state();
+  return loaded["step"];
+}
+
+// The first rank has read state, weights and moments, and sends them to all.
+void Trainer::send_state() {
   static_assert(std::is_trivially_copyable_v<TrainState>);
   ranks_.broadcast(&state_, sizeof state_);
-  if (state_.step == 0) return false;
+  Moments<float>& moments = optimizer_.moments;
   for (std::vector<float>* numbers :
        {&model_.parameters.all(), &model_.running.values, &moments.first, &moments.second})
     ranks_.broadcast(numbers->data(), numbers->size() * sizeof(float));
-  return true;
 }
 
 // A new folder gets its config first, since one with logs and without a config is no run. In a folder that
 // holds a run, the logs are opened first, so that an Error about their format changes nothing; then the
 // summary is replaced, since a kill must not leave a summary of later steps than the logs have; then the logs
-// are cut.
+// are cut. A run that starts from another one has a checkpoint of step 0 before its config, so that one that
+// is killed never goes on from random weights.
 void Trainer::begin() {
   first_step_ = state_.step + 1;
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
+  if (state_.step == 0 && record_.history.contains("parent")) save_state();
   if (!folder_->has(config_file)) write_config();
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
@@ -167,8 +189,8 @@ void Trainer::compute(Step& step) {
 }
 
 void Trainer::update(Step& step) {
-  step.changes = &optimizer_.update(step.number - state_.skipped, step.row.lr, step.row.clip_factor,
-                                    model_.gradients, model_.parameters);
+  step.changes = &optimizer_.update(++state_.updates, step.row.lr, step.row.clip_factor, model_.gradients,
+                                    model_.parameters);
   model_.running.move(step.result->batch_moments);
   state_.consecutive_skips = 0;
 }
@@ -264,8 +286,14 @@ void Trainer::keep_if_best(Index step, double val_loss) {
   if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
-void Trainer::log_metrics(const Step& step) {
-  if (metrics_log_ && (step.log_metrics || step.row.val_loss)) write_metrics(*metrics_log_, step.row);
+// Writes a row if it is due. The largest loss and gradient norm since the last row go from step to step.
+void Trainer::log_metrics(Step& step) {
+  MetricsRow& row = step.row;
+  row.train_loss_max = state_.train_loss_max = larger(state_.train_loss_max, row.train_loss);
+  row.grad_norm_max = state_.grad_norm_max = larger(state_.grad_norm_max, row.grad_norm);
+  if (!step.log_metrics && !row.val_loss) return;
+  if (metrics_log_) write_metrics(*metrics_log_, row);
+  state_.train_loss_max = state_.grad_norm_max = 0;
 }
 
 void Trainer::show_progress(const Step& step) {
@@ -281,6 +309,10 @@ void Trainer::save() {
   if (!folder_) return;
   metrics_log_->sync();  // first, since a resumed run expects the rows up to the checkpoint
   if (layer_logs_) layer_logs_->sync();
+  save_state();
+}
+
+void Trainer::save_state() {
   save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, record_.history, model_,
                   optimizer_.moments);
 }

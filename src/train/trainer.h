@@ -41,6 +41,9 @@ class Trainer {
   // Loads the folder's checkpoint. Returns false if there is none.
   bool resume();
 
+  // Takes the weights of a parent (require_parent()), to train from step 0. Returns the parent's step.
+  Index start_from(const Parent& parent);
+
   // Trains until something ends the run (see Ended), and writes the run folder: weights and sample at its
   // end, if it is done. The thread count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
@@ -59,6 +62,7 @@ class Trainer {
     interrupted,  // `stop`, which signals set (stop_on_signals()); a checkpoint of the last step is written
   };
 
+  void send_state();
   void begin();
 
   Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
@@ -75,9 +79,10 @@ class Trainer {
   double validation_loss(Index batches);
   bool evaluate_model(Step& step);
   void keep_if_best(Index step, double val_loss);
-  void log_metrics(const Step& step);
+  void log_metrics(Step& step);
   void show_progress(const Step& step);
   void save();
+  void save_state();
 
   bool write_results();
   void write_summary(const char* status);

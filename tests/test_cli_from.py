@@ -1,0 +1,88 @@
+#!/usr/bin/python3
+"""A run that starts from another one: finetuning on another text, and branches of a decay that keep the moments."""
+
+import json
+import os
+import unittest
+
+from cli import TEXT, CliTest, Run, merged
+
+FILES = ("model.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
+
+
+class From(CliTest):
+    def branch(self, out, changes=None, *options, parent="parent", **expectations):
+        return self.train(out, changes, "--from", parent, *options, **expectations)
+
+    def test_a_branch_with_moments_is_the_run_that_decays(self):
+        """Bit for bit where both see the same batches: wsd is a constant rate, then a linear decay."""
+        fixed = {"train": {"fixed_batch": True, "steps": 16, "lr": 0.01}, "eval": {"every": 0}}
+        for optimizer in ("adamw", "muon"):
+            def changed(**train):
+                return merged(fixed, {"train": {"optimizer": optimizer, **train}})
+
+            whole = self.train("whole", changed(schedule="wsd", cooldown=0.5, steps=32), "--overwrite")
+            self.train("parent", changed(schedule="constant"), "--overwrite")
+            kept, fresh = (self.branch(out, changed(schedule="linear"), "--overwrite", *options)
+                           for out, options in (("kept", ["--moments"]), ("fresh", [])))
+            for name, tensor in whole.tensors().items():
+                self.assertTrue((kept.tensors()[name] == tensor).all(), name)
+            self.assertFalse((fresh.tensors()["embed.token.weight"] == whole.tensors()["embed.token.weight"]).all())
+
+    def test_another_text_keeps_the_vocabulary_and_a_kill_changes_nothing(self):
+        parent = self.train("parent")
+        self.write("other.txt", TEXT[:3000].replace("z", "s").replace("k", "c"))
+        endless = {"data": {"path": "other.txt"}, "train": {"steps": 10_000_000, "schedule": "constant"},
+                   "eval": {"every": 0}, "log": {"every": 1}}
+        self.assertLess(self.train("scratch", {"data": {"path": "other.txt"}}).summary["vocab"],
+                        parent.summary["vocab"])
+        process = self.start("train", self.config(endless), "--out", "killed", "--from", "parent", "--quiet")
+        killed = Run(self.path("killed"))
+        self.wait_for_rows(killed.file("metrics.csv"), 5, process)
+        process.kill()
+        process.communicate()
+        steps = len(killed.rows("metrics.csv")) + 20
+        os.rename(self.path("parent"), self.path("moved"))  # it is needed no more
+        self.normscope("train", "--resume", "killed", "--set", f"train.steps={steps}")
+        os.rename(self.path("moved"), self.path("parent"))
+        whole = self.branch("whole", merged(endless, {"train": {"steps": steps}}))
+        self.assert_same_results(killed, whole, files=FILES)
+        self.assertEqual(killed.summary["parent"], whole.summary["parent"])
+        self.assertEqual(whole.summary["vocab"], parent.summary["vocab"])
+        evaluated = json.loads(self.normscope("eval", "whole", "--json").stdout)
+        self.assertEqual(evaluated["nats"]["model"], whole.summary["final_val_loss"])
+
+    def test_the_parent_is_recorded_and_a_difference(self):
+        self.train("parent")
+        child = self.branch("child", None, "--set", "name=child")
+        known = child.summary["parent"]
+        self.assertEqual((known["folder"], known["step"], known["moments"]), (self.path("parent"), 25, False))
+        compared = json.loads(self.script("compare.py", "parent", "child", "--json").stdout)
+        self.assertEqual([entry["label"] for entry in compared["runs"]],
+                         ["from scratch", f"from parent step 25 #{known['hash'][:6]}"])
+        self.assertNotIn("repeat", {remark["kind"] for remark in compared["remarks"]})
+
+    def test_what_cannot_start_is_refused(self):
+        parent = self.train("parent")
+        before = parent.contents()
+        self.write("accents.txt", TEXT + "é")
+        for changes, options, code, word in (
+                ({"data": {"path": "accents.txt"}}, [], 2, "'é' (U+00E9) is not in the model's vocabulary"),
+                ({"model": {"d_model": 32}}, [], 1, "the model needs"),
+                ({"train": {"optimizer": "sgd"}}, ["--moments"], 2, "are adamw's, and the config has sgd"),
+                ({}, ["--resume"], 2, "give one of them"),
+                ({}, ["--out", "parent", "--overwrite"], 2, "is in parent")):
+            out = [] if "--out" in options else ["--out", "child"]
+            self.refused("train", self.config(changes), "--from", "parent", *out, *options, code=code, says=[word])
+        self.refused("train", self.config(), "--moments", "--out", "child", says=["name it with --from RUN"])
+        self.refused("train", self.config(), "--from", "paren", "--out", "child", says=["did you mean parent?"])
+        os.remove(parent.file("checkpoint.safetensors"))
+        self.refused("train", self.config(), "--from", "parent", "--moments", "--out", "child",
+                     says=["no checkpoint.safetensors"])
+        del before["checkpoint.safetensors"]
+        self.assertEqual(parent.contents(), before)
+        self.assertFalse(os.path.exists(self.path("child")))
+
+
+if __name__ == "__main__":
+    unittest.main()
