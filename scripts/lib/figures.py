@@ -132,7 +132,9 @@ def assigned_keys(groups, keys):
 
     With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel. Else the first
     key, which is the placement if labels have it, has the colours, and the others have dashes. If lines would look
-    alike, as few of the others as possible, the earliest first, have panels instead. Examples, of two placements:
+    alike, as few of the others as possible, the earliest first, have panels instead. If no choice of panels helps, there
+    are none: placements have the colours, and dashes may repeat; without placements each group has a style. Examples,
+    of two placements:
 
       2 norms            colours placement, dashes norm
       2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""
