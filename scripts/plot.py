@@ -40,6 +40,7 @@ STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
                            "cosine: the first, too)"})
 PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
                        "help": "draw only these panels, counted from 1 in the order of reading"})
+LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
 THEORY = ("--theory", {"action": "store_true", "help": "the first logged step and the values that theory predicts"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
@@ -61,7 +62,7 @@ KINDS = {
                      (STEP, PANELS)),
     "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS)),
     "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
-                   (STEP, PANELS)),
+                   (STEP, LOG, PANELS)),
     "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models", (LOSS_X,)),
     "final": Kind(plot_final.plot, "metrics.csv", "the final loss against a key in which the runs differ", (FINAL_X,)),
 }
@@ -69,7 +70,7 @@ KINDS = {
 
 def figure(kind, *folders, **options):
     """The matplotlib figure of this kind of some run, probe or sweep folders. Options are those of the command: step=N
-    or [N, ...], panels=[N, ...], theory=True, site=NAME, x="tokens"; and paper=INCHES."""
+    or [N, ...], panels=[N, ...], theory=True, log=True, site=NAME, x="tokens"; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):

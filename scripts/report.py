@@ -110,7 +110,7 @@ def pictures(groups):
     ended = [group for group in groups if any(run.diverged or "final_val_loss" in run.record for run in group.runs)]
     # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
     rows = (
-        ("Loss", "Training loss as a line, validation loss as diamonds; dotted, the loss of models that count "
+        ("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count "
          "characters, on the same validation text. A model that stays at the unigram level has learnt letter "
          "frequencies, not order.",
          losses, plot_loss.plot),

@@ -115,6 +115,18 @@ class Styles(MadeRuns):
                 self.assertEqual(group.color, every[group.placement].color)
                 self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.label])
 
+    def test_many_numbers_have_a_ramp_of_colours_and_no_two_lines_look_alike(self):
+        rates = [round(0.001 * i, 3) for i in range(1, 26)]
+        for placements, some in ((["pre"], rates), (["pre", "post"], rates[:15])):
+            groups = figures.styled(group_by_config([
+                Run(self.make(f"{len(some)}/{placement}-{rate}", steps=(1,), model__norm_placement=placement,
+                              train__lr=rate)) for placement in placements for rate in some]))
+            self.assertEqual(len({(g.panel, g.color, g.dash, g.marker) for g in groups}), len(groups))
+            self.assertEqual(len({g.color for g in groups}), len(some))
+        *_, notes = figures.split_by_values(groups + groups[:2], lambda group: group is not groups[0])
+        self.assertEqual(notes, ["Without a finite value: pre · lr 0.001.", "Without a finite value: pre · lr 0.001.",
+                                 "2 of the lines look like others; name fewer runs."])
+
     def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
         few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
         self.assertEqual(len(figures.facets(few)), 1)
@@ -281,6 +293,10 @@ class Styles(MadeRuns):
         self.assertEqual([panel.get_title(loc="left")[-10:] for panel in panels[:3]],
                          ["at step 10", "at step 20", "at step 30"])
         self.assertTrue(all(panel.get_ylim()[0] == 0 and 1 < panel.get_ylim()[1] < 1.2 for panel in panels[:3]))
+        apart, _ = plot.cosine(runs[0], log=True, step=10, panels=[1, 2]).axes
+        np.testing.assert_allclose(apart.lines[0].get_ydata(), [1 / (1 + 10 * layer) for layer in range(4)])
+        self.refused("plot.py", "cosine", "run", "--panels", "1,4",
+                     says="--panels: got 1,4; expected numbers of 1 Cosine by depth, at step 1; 2 Cosine by depth, at ")
         column = plot.cosine(runs[0], paper=3.25)  # without a fourth panel's room
         self.assertLess(column.axes[-1].get_position().y0 * column.get_figheight(), 0.6)
         text = (runs[0] / "layers.csv").read_text()

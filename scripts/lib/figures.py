@@ -12,6 +12,7 @@ from lib.groups import MEAN, shared_seeds
 from lib.keys import PLACED
 from lib.runs import PLACEMENT, matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg  # after runs, which finds a Python that has it
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -30,7 +31,8 @@ MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends; letters
 LONGEST_PAPER_NAME = {True: 12, False: 6}  # {whether the paper's figure is narrow: letters}
 
 LOOK = {
-    "font.family": "DejaVu Sans", "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#999999",
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": "#999999",
     "axes.spines.top": False, "axes.spines.right": False, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.grid": True, "axes.axisbelow": True, "grid.color": GRID, "xtick.color": "#999999", "ytick.color": "#999999",
     "xtick.labelcolor": INK, "ytick.labelcolor": INK, "lines.solid_capstyle": "round", "legend.frameon": False,
@@ -118,8 +120,20 @@ def label_part(group, keys):
     return " · ".join(text for key, text in group.parts.items() if key in keys)
 
 
+def is_ramp(groups, keys):
+    """Whether these keys are a single one with more numbers than there are colours: it gets a ramp of colours."""
+    values = {group.labelled.get(key) if type(group.labelled.get(key)) in (int, float) else None
+              for key in keys for group in groups}
+    return len(keys) == 1 and len(values) > len(PALETTE) and None not in values
+
+
 def lead_styles(groups, color_keys):
     """{group.lead: a style}: the placement's own style if the placement alone has colours."""
+    if is_ramp(groups, color_keys):
+        leads = {label_part(group, color_keys): group.labelled[color_keys[0]] for group in groups}
+        colors = map(to_hex, matplotlib.colormaps["viridis"].resampled(round(1.1 * len(leads))).colors)
+        return {lead: (color, *style(number)[1:]) for number, (lead, color) in
+                enumerate(zip(sorted(leads, key=leads.get), colors))}
     placements = {label_part(group, color_keys): group.placement for group in groups}
     if list(color_keys) == [PLACEMENT]:
         styles = placement_styles(placements.values())
@@ -137,15 +151,19 @@ def assigned_keys(groups, keys):
     of two placements:
 
       2 norms            colours placement, dashes norm
+      15 rates           dashes placement, a ramp of colours rate
       2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""
     first, *others = keys
-    if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE):
+    if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE) or is_ramp(groups, keys):
         return keys, (), ()
     for count in range(len(others) + 1):
         for panel_keys in itertools.combinations(others, count):
             dash_keys = [key for key in others if key not in panel_keys]
             if are_distinguished(groups, first, panel_keys, dash_keys):
                 return [first], panel_keys, dash_keys
+    ramp = [key for key in others if is_ramp(groups, [key])][:1]
+    if ramp:
+        return ramp, (), [key for key in keys if key not in ramp]
     return ([first], (), others) if first == PLACEMENT else (keys, (), ())
 
 
@@ -290,9 +308,12 @@ def group_handles(groups, inside=None):
 
 
 def split_by_values(groups, has_values):
-    """(the groups with values to draw, or all if none has; notes on the others): a legend has only what is drawn."""
+    """(the groups with values to draw, or all if none has; notes on the others and on lines that look alike): a legend
+    has only what is drawn."""
     drawn = [group for group in groups if has_values(group)] or groups
-    return drawn, [f"Without a finite value: {group.legend(None)}." for group in groups if group not in drawn]
+    notes = [f"Without a finite value: {group.legend(None)}." for group in groups if group not in drawn]
+    alike = len(groups) - len({(group.panel, group.color, group.dash, group.marker) for group in groups})
+    return drawn, notes + [f"{alike} of the lines look like others; name fewer runs."] * (alike > 0)
 
 
 def with_diverged(lead, groups):

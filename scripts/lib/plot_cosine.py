@@ -3,12 +3,17 @@ vector, up to its length."""
 
 from lib import curves
 from lib.curves import Measure, Picture
-from lib.sites import FIRST, TokenCosine
+from lib.sites import FIRST, ROUNDING, TokenCosine
 
-COSINE = Picture("Cosine between the tokens of a sequence", lambda run: [TokenCosine(run)], (
-    Measure("Cosine", "cosine", "mean cosine of two tokens of a sequence", False, (1, -1)),), steps=(FIRST, None))
+UNIT = "mean cosine of two tokens of a sequence"
+COSINE = Picture("Cosine between the tokens of a sequence", lambda run: [TokenCosine(run)],
+                 [Measure("Cosine", "cosine", UNIT, False, (1, -1))], steps=(FIRST, None))
+APART = COSINE._replace(title="What still sets the tokens of a sequence apart: 1 − cosine",
+                        measures=[Measure("1 − cosine", "apart", "1 − " + UNIT, True, (1, -1))])
+NOTE = f"Smaller values than {ROUNDING:.0e} are drawn there: float32 rounds such a cosine to 1."
 
 
-def plot(groups, **options):
-    """The figure: the first and the last logged step by depth, and training. Options: those of curves.plot."""
-    return curves.plot(COSINE, groups, **options)
+def plot(groups, log=False, **options):
+    """The figure: the first and the last logged step by depth, and training; `log`: 1 − cosine on a logarithmic axis.
+    Other options: those of curves.plot."""
+    return curves.plot(APART, groups, notes=[NOTE], **options) if log else curves.plot(COSINE, groups, **options)

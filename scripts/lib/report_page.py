@@ -63,9 +63,20 @@ def notes(items):
     return "\n".join(f'<p class="note">{text(item)}</p>' for item in items)
 
 
+def slim(svg):
+    """The bytes of an SVG as text, without what a browser does not need: metadata, line ends, and digits of a place
+    behind a hundredth of a point. Attributes have single quotes, which need no more characters in an address."""
+    quotes = str.maketrans("\"'", "'\"")
+    content = re.sub(r"<metadata>.*?</metadata>", "", svg.decode("utf-8"), flags=re.DOTALL)
+    content = re.sub("<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0].translate(quotes)), content)
+    return re.sub(r"\s*\n\s*", " ", content)
+
+
 def picture(svg, alternative, caption):
-    """A still picture, the bytes of an SVG; on a narrow screen it scrolls sideways and keeps its size."""
-    source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
+    """A still picture, the bytes of an SVG; on a narrow screen it scrolls sideways and keeps its size. Its address has
+    the SVG as text, which is a quarter shorter than base64."""
+    content = slim(svg).replace("%", "%25").replace("#", "%23").replace('"', "%22").replace("&", "&amp;")
+    source = "data:image/svg+xml;charset=utf-8," + content
     image = f'<img src="{source}" alt="{text(alternative)}">'
     return f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture">{image}</div></figure>'
 

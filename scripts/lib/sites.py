@@ -5,6 +5,7 @@ from lib.keys import placements
 from lib.runs import UNLOGGED, np
 
 FIRST = "first"
+ROUNDING = 2.0**-24  # a cosine that is so near to 1 is 1 in float32
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
 
 
@@ -68,13 +69,15 @@ def every_site(run):
 
 class TokenCosine(LoggedSteps):
     """The mean cosine between the residual stream's vectors of two tokens: `cosine` as an array (steps, layers 0..L),
-    the mean of cos(x_i, x_j) over pairs of different positions i, j of a sequence, averaged over sequences."""
+    the mean of cos(x_i, x_j) over pairs of different positions i, j of a sequence, averaged over sequences. `apart`:
+    1 − cosine, at least float32's rounding."""
 
     def __init__(self, run):
         rows = run.rows("layers.csv", ("step", "layer", "token_cosine"), UNLOGGED, keep=("site", ("stream",)),
                         no_column="train again to log it, or see scripts/measure.py for the run's weights")
         values, _ = self.set_values(run, rows, ("cosine",))
         self.is_finite = np.isfinite(values).all(axis=(0, 2))
+        self.apart = np.maximum(1 - values[0], ROUNDING)
 
 
 class Branches(LoggedSteps):

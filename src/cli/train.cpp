@@ -284,7 +284,8 @@ const Command train_command = {
     .purpose = "train a model and log every layer's activations and gradients",
     .details =
         "Reads a JSON config and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
-        "defines the columns of its logs.",
+        "defines the columns of its logs. In the progress line, `grad ▄▃▂▂ 1:2.6` has a bar for the stream's "
+        "gradient after each block, the first one left, and the ratio of the smallest to the largest.",
     .options =
         {set_option,
          threads_option,
