@@ -60,14 +60,16 @@ class From(CliTest):
         compared = json.loads(self.script("compare.py", "parent", "child", "--json").stdout)
         self.assertEqual([entry["label"] for entry in compared["runs"]],
                          ["from scratch", f"from parent step 25 #{known['hash'][:6]}"])
-        self.assertNotIn("repeat", {remark["kind"] for remark in compared["remarks"]})
+        remarks = {remark["kind"]: remark["text"] for remark in compared["remarks"]}
+        self.assertNotIn("repeat", remarks)
+        self.assertIn(f"its training: from parent step 25 #{known['hash'][:6]}", remarks["history"])
 
     def test_what_cannot_start_is_refused(self):
         parent = self.train("parent")
         before = parent.contents()
         self.write("accents.txt", TEXT + "é")
         for changes, options, code, word in (
-                ({"data": {"path": "accents.txt"}}, [], 2, "'é' (U+00E9) is not in the model's vocabulary"),
+                ({"data": {"path": "accents.txt"}}, [], 2, "the model has no 'é' (U+00E9)"),
                 ({"model": {"d_model": 32}}, [], 1, "the model needs"),
                 ({"train": {"optimizer": "sgd"}}, ["--moments"], 2, "are adamw's, and the config has sgd"),
                 ({}, ["--resume"], 2, "give one of them"),

@@ -79,7 +79,7 @@ TEST_CASE("a kind that no code knows is an error, never another kind") {
 
 TEST_CASE("moments too small for normal numbers become 0, where a step does not depend on them") {
   float w = 1, m = 1e-38f, v = 1e-38f;
-  const Sgd<float>{.gradient_scale = 1, .momentum = 0.5f, .decay = 1, .lr = 1}(0, w, m, v);
+  Sgd<float>{.gradient_scale = 1, .momentum = 0.5f, .decay = 1, .lr = 1}(0, w, m, v);
   CHECK(m == 0);
   const auto adamw = [](float eps) {
     return AdamW<float>{.gradient_scale = 1,

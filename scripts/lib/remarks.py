@@ -187,6 +187,8 @@ def remarks_on_run(group, run, target=None):
     """[(kind, sentence)] on one run: its last loss, a norm that leaks, a target that is not reached."""
     record = run.record
     remarks = remarks_on_loss(record) if record["status"] == "done" else []
+    if run.history:
+        remarks.append(("history", f"its config does not say all of its training: {', '.join(run.history.values())}"))
     if leak := LEAKS.get(NORMS.get(group.value(NORM), {}).get("over")):
         remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later "
                         f"characters{leak}"))
