@@ -133,6 +133,7 @@ void Tape<Real>::backward_from(const Var<Real>& output, const Real* cotangent) {
     if (slot.buffer == nullptr) continue;  // the loss does not depend on it
     const Matrix<Real> gradient = slot.gradient();
     // Every reader of this value came later on the tape, so its gradient is final now.
+    if (listener_ != nullptr) listener_->on_result_gradient(gradient);
     for (const Tap& tap : std::ranges::equal_range(taps_, node->output, {}, &Tap::slot)) {
       if (listener_ != nullptr) listener_->on_gradient(tap.id, gradient);
     }

@@ -43,6 +43,9 @@ class TapListener {
   virtual void on_value(SiteId id, const Matrix<Real>& value) = 0;
   virtual void on_gradient(SiteId id, const Matrix<Real>& gradient) = 0;
 
+  // The result of each op of a pass that records, and its gradient when that is final. Both may be modified.
+  virtual void on_result(const Matrix<Real>& /*value*/) {}
+  virtual void on_result_gradient(const Matrix<Real>& /*gradient*/) {}
   // A sublayer's branch: the tensor that is added to alpha times the stream before the sublayer. `output` is
   // the site of the sublayer's own output, attn_out or ffn_out.
   virtual void on_branch(SiteId /*output*/, Real /*alpha*/, const Matrix<Real>& /*branch*/) {}
@@ -91,6 +94,7 @@ class Tape {
   void record(const Var<Real>& output, Backward backward) {
     static_assert(std::is_trivially_copyable_v<Backward> && std::is_trivially_destructible_v<Backward>);
     if (!recording_) return;
+    if (listener_ != nullptr) listener_->on_result(output);
     void* closure = new (arena_.take<Backward>(1)) Backward(backward);
     nodes_.push_back({output.slot, closure,
                       [](const void* c, Tape& tape) { (*static_cast<const Backward*>(c))(tape); }, call_});

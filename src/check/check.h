@@ -98,15 +98,21 @@ struct TestModel : Model<Real> {
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
-// Compares <g, d> with (loss(W + h d) - loss(W - h d)) / 2h for each parameter W with gradient g. The
-// direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
-// 1/sqrt(size) of an error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is
-// 1e-6 |g| plus what rounding of the loss explains at that h:
-//   pass     The error is below the limit; the tensor passes. If a longer step has noted a fault, the limit
-//            must also be at most a tenth of the fault's error, or rounding could hide the fault.
-//   fault    Two successive differences agree with each other (within the limit or a tenth of the error) and
-//            not with g. Both may have crossed a ReLU's kink, so shorter steps are still tried.
-//   skipped  No step passes and no fault is noted, as finite differences are too noisy.
+// Compares <g, d> with differences of the loss along d, for each parameter W with gradient g: the slope up,
+// (loss(W + h d) - loss(W)) / h, the slope down, and their mean, the central difference. The direction d is
+// an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
+// error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is 1e-6 |g| plus what
+// rounding explains at that h: of the loss, over h, and of g.
+//   pass     The error is below the limit; the tensor passes. After a fault, a shorter step passes only if
+//   its
+//            limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide the
+//            fault.
+//   fault    The difference is neither g nor bent nor moving: rounding explains at most a tenth of the error,
+//   the
+//            slopes up and down agree within a tenth of it, and so does the difference at the step before.
+//            Otherwise a ReLU's kink or the curve of the loss may be the cause. The tensor fails if its fault
+//            stands at every shorter step that rounding leaves to decide.
+//   skipped  No step passes and no fault stands.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,
