@@ -39,6 +39,9 @@ ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation"
 WARM_UP = {"train": {"steps": 9, "branch_warmup_steps": 4}}
 PATTERNS = "patterns are read as the lists of their papers"
 RATES = "test_cli_train.py Metrics.test_learning_rate_follows_its_formula"
+FIXED = "test_cli_train.py Metrics.test_a_fixed_batch_is_that_of_step_1"
+COSINE = "test_instruments.py Instruments.test_token_cosine_of_batches_and_of_zeros"
+BY_FEATURE = "test_digits.py Digits.test_the_stored_hashes_of_norms_by_feature"
 PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
 
 # (name, compiled file, edits as mutants.build_all() takes them, model (and train), the laws of which at least one must
@@ -233,10 +236,33 @@ FAULTS = [
     ("Muon's direction without Nesterov's look-ahead", "train/muon.cpp",
      [("train/muon.cpp", "axpby(n, «mu», static_cast<const Real*>(momentum), Real(1), direction.data);", "Real(0)")],
      "golden: ten updates equal PyTorch's"),
-    ("wsd that decays from the wrong corner", "train/optimizer.cpp",
-     [("train/optimizer.cpp", "p > «1 - config.cooldown»", "config.cooldown")], RATES),
-    ("wsd that falls to min_lr too early", "train/optimizer.cpp",
-     [("train/optimizer.cpp", "linear(«(p - 1) / config.cooldown + 1»)", "1.0")], RATES),
+    ("wsd that decays from the wrong corner", "train/learning_rate.cpp",
+     [("train/learning_rate.cpp", "p > «1 - config.cooldown»", "config.cooldown")], RATES),
+    ("wsd that falls to min_lr too early", "train/learning_rate.cpp",
+     [("train/learning_rate.cpp", "linear(«(p - 1) / config.cooldown + 1»)", "1.0")], RATES),
+    ("wsd that keeps its rate in the first step of a cooldown throughout", "train/learning_rate.cpp",
+     [("train/learning_rate.cpp", "p > «1 - config.cooldown»",
+       "(step == config.warmup_steps + 1 ? 1.0 : 1 - config.cooldown)")], RATES),
+    ("Muon that divides a gradient of 0 by its size", "train/muon.cpp",
+     [("train/muon.cpp", "const Real size = std::max(«least_size»,", "Real(0)")], "Muon: a gradient of 0"),
+    ("a fixed batch of one micro-batch", "train/step.cpp",
+     [("train/step.cpp", "sampler_.fill(fixed_batch_ ? 1 : step, «micro * batch_size_»,",
+       "fixed_batch_ ? 0 : micro * batch_size_")], FIXED),
+    ("a fixed batch with one dropout mask", "train/step.cpp",
+     [("train/step.cpp", "pass.dropout_stream = dropout_stream_.at(«step»);", "fixed_batch_ ? 1 : step")], FIXED),
+    ("a token cosine of one batch's sequences", "logs/sites.cpp",
+     [("logs/sites.cpp", "sites_[i].cosines / «static_cast<double>(sequences)»",
+       "(static_cast<double>(sequences) / static_cast<double>(batches))")], COSINE),
+    ("a token of zeros that counts as a unit vector", "logs/sites.cpp",
+     [("logs/sites.cpp", "if («length > 0») ++unit_vectors;", "true")], COSINE),
+    ("a running variance that is not unbiased", "model/transformer.cpp",
+     [("ops/batch_norm.h", "variance_of(norm, norm.rstd[c]) * «unbiased»", "1.0")], BY_FEATURE),
+    ("a batch norm in evaluation whose eps is inside the root", "model/transformer.cpp",
+     [("kernels/rows.h", "«norm.eps_outside» ? 1 / (std::sqrt(variance[c])", "false")], BY_FEATURE),
+    ("an instance norm's gain from the first of more than four sequences", "model/transformer.cpp",
+     [("kernels/rows.h", "static_cast<Real>(«dot(transposed.cols, dy + first, out + first)»);",
+       "(columns.group > 0 && norm.rows > 4 * norm.group_rows ? 0.0 : dot(transposed.cols, dy + first, out + first))")],
+     BY_FEATURE),
 ]
 
 

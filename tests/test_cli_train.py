@@ -125,15 +125,17 @@ class Metrics(CliTest):
     def test_learning_rate_follows_its_formula(self):
         S, w, lr, low = 25, 7, 0.004, 0.0005
         decay = {"wsd": lambda p: lr + (low - lr) * max(0, p - 0.8) / 0.2, "constant": lambda p: lr,
-                 "linear": lambda p: lr + (low - lr) * p,
+                 "linear": lambda p: lr + (low - lr) * p, "wsd-throughout": lambda p: lr + (low - lr) * p,
                  "cosine": lambda p: low + (lr - low) * (1 + math.cos(math.pi * p)) / 2}
-        for schedule, after in decay.items():
-            run = self.train(schedule, {"log": {"every": 1}, "train": {
-                "schedule": schedule, "warmup_steps": w, "lr": lr, "min_lr": low}})
+        for name, after in decay.items():
+            schedule, _, throughout = name.partition("-")
+            keys = {"cooldown": 1} if throughout else {}
+            run = self.train(name, {"log": {"every": 1}, "train": {
+                "schedule": schedule, "warmup_steps": w, "lr": lr, "min_lr": low, **keys}})
             for s, row in enumerate(run.rows("metrics.csv"), start=1):
                 expected = lr * s / w if s <= w else after((s - w) / (S - w))
-                self.assertAlmostEqual(float(row["lr"]), expected, delta=1e-15, msg=f"{schedule}, step {s}")
-            single = self.train("single-" + schedule, {"train": {"schedule": schedule, "steps": 1, "lr": lr}})
+                self.assertAlmostEqual(float(row["lr"]), expected, delta=1e-15, msg=f"{name}, step {s}")
+            single = self.train("single-" + name, {"train": {"schedule": schedule, "steps": 1, "lr": lr, **keys}})
             self.assertEqual(float(single.rows("metrics.csv")[0]["lr"]), lr)
 
     def test_clip_factor_is_the_limit_over_the_norm(self):
@@ -154,11 +156,17 @@ class Metrics(CliTest):
             self.assertAlmostEqual(float(row["tokens_per_s"]) * float(row["step_ms"]) / 1e3 / (3 * 4 * 16), 1, places=9)
 
     def test_a_fixed_batch_is_that_of_step_1(self):
-        changes = {"train": {"lr": 0}, "log": {"every": 1}}
-        runs = [self.train(value, changes, "--set", f"train.fixed_batch={value}") for value in ("true", "false")]
-        fixed, drawn = ([row["train_loss"] for row in run.rows("metrics.csv")] for run in runs)
+        """Its two micro-batches differ, and dropout draws a new mask for each step."""
+        changes = {"train": {"lr": 0, "grad_accum": 2}, "log": {"every": 1}}
+        losses = []
+        for name, options in (("fixed", ["train.fixed_batch=true"]), ("drawn", []),
+                              ("masks", ["train.fixed_batch=true", "model.dropout=0.2"])):
+            run = self.train(name, changes, *(f"--set={option}" for option in options))
+            losses.append([row["train_loss"] for row in run.rows("metrics.csv")])
+        fixed, drawn, with_masks = losses
         self.assertEqual(set(fixed), {drawn[0]})
         self.assertGreater(len(set(drawn)), 20)
+        self.assertGreater(len(set(with_masks)), 20)
 
     def test_trajectory_hash_is_of_every_loss_and_norm(self):
         run = self.train("run", {"log": {"every": 1}})

@@ -11,7 +11,7 @@ from cli import BINARY, LONG, CliTest, Run, environment, merged
 BASE = {"model": {"n_layer": 3, "n_head": 4, "d_model": 40, "context": 24},
         "train": {"steps": 20, "batch_size": 5, "lr": 0.003},
         "eval": {"every": 10, "batches": 2}, "log": {"every": 1, "layers_every": 5}, "checkpoint": {"every": 0}}
-# Between them: four norms, four placements, five activations and positions, three optimisers, three schedules.
+# Between them: six norms, four placements, five activations and positions, three optimisers, three schedules.
 CONFIGS = {
     "pre, layernorm, gelu, dropout, two micro-batches": {
         "model": {"dropout": 0.1, "bias": True}, "train": {"grad_accum": 2, "warmup_steps": 5}},
@@ -23,8 +23,16 @@ CONFIGS = {
         "model": {"norm_placement": ["deepnorm", "sandwich", {"attn": "pre", "ffn": "res_post"}], "norm": "derf",
                   "activation": "relu2", "position": "sinusoidal", "branch_scale": "L^-0.3"},
         "train": {"optimizer": "sgd", "momentum": 0.9, "lr": 0.1, "branch_warmup_steps": 4, "schedule": "linear"}},
+    "batchnorm, eps outside the root": {"model": {"norm": "batchnorm", "norm_eps": 0.1, "norm_eps_outside": True}},
+    "instancenorm, six sequences": {"model": {"norm": "instancenorm"}, "train": {"batch_size": 6}},
 }
-HASHES = dict(zip(CONFIGS, ("bf0daa2f7fb7a488", "2db6d69fd946e696", "bb0a1b6fa605eb1f"), strict=True))
+# Of each run: the hash of its training, and the last validation loss.
+DIGITS = dict(zip(CONFIGS, (
+    ("bf0daa2f7fb7a488", 3.3246605877884243),
+    ("2db6d69fd946e696", 3.47887477373241),
+    ("bb0a1b6fa605eb1f", 3.3171104306171655),
+    ("aaee4bc446e67b29", 4.060382478424225),
+    ("e250a1a58ad24edb", 3.846534577355361)), strict=True))
 
 
 def instruction_sets():
@@ -48,15 +56,21 @@ class Digits(CliTest):
         return run.summary, [run.without_timing(), run.rows("layers.csv")], run.bytes("checkpoint.safetensors")
 
     def test_the_stored_hashes(self):
-        for name, config in CONFIGS.items():
-            results = {}
+        self.has_stored_digits(list(CONFIGS)[:3])
+
+    def test_the_stored_hashes_of_norms_by_feature(self):
+        self.has_stored_digits(list(CONFIGS)[3:])
+
+    def has_stored_digits(self, names):
+        for name in names:
+            config, results = CONFIGS[name], {}
             for isa in instruction_sets():
                 for threads in (1, 3) if LONG or isa == instruction_sets()[-1] else (1,):
                     summary, logs, weights = self.trained(config, isa, threads)
                     self.assertEqual(summary["digits"], "portable")
                     results[isa, threads] = summary["trajectory_hash"], logs, weights
                     build = f"{name}: {isa}, {threads} threads, {summary['compiler']}, {summary['libc']}"
-                    self.assertEqual(summary["trajectory_hash"], HASHES.get(name), build)
+                    self.assertEqual((summary["trajectory_hash"], summary["final_val_loss"]), DIGITS[name], build)
             first, *others = results.values()
             for other in others:
                 self.assertEqual(other, first, name)
@@ -67,7 +81,7 @@ class Digits(CliTest):
         mutants.build(Path(self.folder), [f"kernels/isa/{isa}.cpp"], [], ["-O2", "-ffp-contract=fast"])
         name, config = next(iter(CONFIGS.items()))
         summary, _, _ = self.trained(config, isa, 1, self.path("mutant"))
-        self.assertNotEqual(summary["trajectory_hash"], HASHES[name])
+        self.assertNotEqual(summary["trajectory_hash"], DIGITS[name][0])
 
     def test_what_is_not_portable_says_why(self):
         for keys, reason in (({"gemm": "openblas"}, "OpenBLAS"), ({"precision": "bf16"}, "bf16")):

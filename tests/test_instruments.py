@@ -8,6 +8,7 @@ import unittest
 import numpy as np
 
 from cli import TINY, CliTest, Run, merged, read_safetensors
+import measure  # in scripts, which cli.py puts on the path
 
 MODEL = {"n_layer": 2, "n_head": 3, "d_model": 24, "d_ff": 40, "context": 20, "init": {"std": 0.3}}
 CASES = {
@@ -138,6 +139,28 @@ class Instruments(CliTest):
                 self.check_sites(run, dump)
                 self.check_heads(run, dump, 2e-5)
                 self.check_heads(*self.probed(name + "-bf16", changes, "bf16"), 2e-2)
+
+    def test_token_cosine_of_batches_and_of_zeros(self):
+        """It is a mean over batches too. A token of zeros has no direction: its cosines are 0."""
+        cosines = []
+        config = self.config(merged(TINY, {"model": {**MODEL, "position": "none"}, "train": {"batch_size": 64}}))
+        for options in (["--batches=1"], ["--batches=3"], ["--set=model.init.embed_std=0"]):
+            self.normscope("probe", config, "--out", self.path("p"), "--overwrite", *options)
+            rows = Run(self.path("p", "seed-1")).rows("layers.csv")
+            cosines.append(float(next(row for row in rows if row["site"] == "stream")["token_cosine"]))
+        one, three, zeros = cosines
+        self.assertAlmostEqual(three / one, 1, delta=0.3)
+        self.assertEqual(zeros, 0)
+
+    def test_a_frozen_loss_is_the_programs(self):
+        """--freeze takes the windows that the program evaluates, with the branch factors of the weights' step."""
+        changes = {"model": {**MODEL, "activation": "relu"}, "data": {"val_fraction": 0.5},
+                   "train": {"steps": 8, "lr": 0.003, "branch_warmup_steps": 6}}
+        length = math.ceil(measure.CHARACTERS / MODEL["context"])
+        run = self.train("run", merged(changes, {"train": {"batch_size": 1}, "eval": {"batches": length}}))
+        model = measure.Model(run.path)
+        self.assertEqual(len(measure.validation_windows(model)[0]), length)
+        self.assertAlmostEqual(measure.freeze(model)["loss"], run.summary["best_val_loss"], delta=1e-5)
 
     def test_parameters(self):
         """The weights of queries, keys and values are the thirds of attn.qkv.weight; a learned scale is one number."""

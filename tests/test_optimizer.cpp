@@ -1,6 +1,7 @@
 // The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
 #include "tiny_model.h"
 #include "train/learning_rate.h"
+#include "train/muon.h"
 #include "train/optimizer.h"
 
 using namespace normscope;
@@ -29,6 +30,13 @@ TEST_CASE("optimiser: AdamW in float is AdamW in double for any beta below 1") {
     CAPTURE(below_one);
     CHECK(scaled_error(first_update<float>(train), first_update<double>(train)) <= 1e-6);
   }
+}
+
+TEST_CASE("Muon: a gradient of 0 has the direction 0, and is no division of 0 by 0") {
+  const std::vector<double> gradient(12);
+  std::vector<double> momentum(12), direction(12);
+  muon_direction(TrainConfig{}, 1, gradient.data(), momentum.data(), Matrix<double>{direction.data(), 3, 4});
+  CHECK(direction == std::vector<double>(12));
 }
 
 TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, double) {

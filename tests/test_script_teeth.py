@@ -7,6 +7,7 @@ A fault is a function that is replaced while one test runs. The test must pass w
 
 import contextlib
 import importlib
+import math
 import statistics
 import unittest
 from unittest import mock
@@ -15,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 import test_compare
+import test_instruments
 import test_papers
 import test_plots_values
 import measure  # in scripts, which cli.py puts on the path
@@ -76,6 +78,21 @@ def with_its_own(net, name, y, axis):
     return net.own[name]
 
 
+def with_whole_branches(sublayer):
+    """A forward pass whose branches grow together, whatever the block's number."""
+    def pass_through(net, x, block, *others):
+        with mock.patch.object(net, "progress", net.progress * block):
+            return sublayer(net, x, block, *others)
+    return pass_through
+
+
+def first_window(model):
+    return tuple(of_windows[:1].repeat(len(of_windows), 0) for of_windows in evenly_spaced(model))
+
+
+evenly_spaced = measure.validation_windows
+
+
 # (fault, the module of the test that must fail, the test's name, what plants the fault)
 FAULTS = [
     ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
@@ -93,6 +110,12 @@ FAULTS = [
      lambda: mock.patch.object(measure.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
     ("a frozen norm that keeps each row's own deviation", test_papers, "test_frozen_norms",
      lambda: mock.patch.object(measure.Frozen, "deviation", with_its_own)),
+    ("a branch's warm-up that does not know its block", test_instruments, "test_a_frozen_loss_is_the_programs",
+     lambda: mock.patch.object(forward.Decoder, "sublayer", with_whole_branches(forward.Decoder.sublayer))),
+    ("frozen norms of whole branches during their warm-up", test_instruments, "test_a_frozen_loss_is_the_programs",
+     lambda: mock.patch.object(measure.run_weights, "branch_progress", lambda *_: math.inf)),
+    ("frozen norms on the first window of the validation text", test_instruments, "test_a_frozen_loss_is_the_programs",
+     lambda: mock.patch.object(measure, "validation_windows", first_window)),
     ("the mean of a vector beside its rms, not its mean square", test_papers,
      "test_a_mean_is_measured_beside_that_of_a_random_direction",
      lambda: mock.patch.object(centred, "mean_over_law", lambda model: [

@@ -296,7 +296,8 @@ const std::vector<Field> table = {
         "branch warm-up T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
         {.label = "branch warm-up {}"}),
     row("train.fixed_batch", train(&T::fixed_batch), boolean(),
-        "every step trains on the batch of step 1, so a model that can learn drives its loss to 0"),
+        "every step trains on step 1's micro-batches, so a model that can learn drives its loss to 0; "
+        "dropout still draws new masks"),
     row("train.beta1", train(&T::beta1), number(0, 1, High::open),
         "decay of the first moment in adamw and muon", {.needs = {{has_adam_moments}}}),
     row("train.beta2", train(&T::beta2), number(0, 1, High::open),
