@@ -23,6 +23,7 @@ import plot  # in scripts, which made_runs.py puts on the path
 from lib.command import ScriptError
 from lib.figures import styled
 from lib.groups import group_by_config
+from lib.keys import PLACEMENTS
 from lib.panels import tick_text
 from lib.report_data import page_data
 from lib.runs import find_runs
@@ -30,7 +31,7 @@ from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
 from matplotlib.colors import to_hex
 
 COUNT, FIRST_SEED, EVERY_KIND = 300 if LONG else 24, 0, LONG
-KEYS = {"model__norm_placement": ["pre", "post", "none", "deepnorm"], "train__lr": [0.1, 0.2, 0.3, 0.4],
+KEYS = {"model__norm_placement": list(PLACEMENTS)[:4], "train__lr": [0.1, 0.2, 0.3, 0.4],
         "model__n_layer": [1, 2, 3, 6]}
 MEASURED = {"rms", "grad_rms", "branch_share", "token_cosine", "train_loss", "val_loss", "grad_norm", "clip_factor",
             "max_logit", "entropy", "first_share"}

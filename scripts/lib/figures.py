@@ -147,8 +147,8 @@ def assigned_keys(groups, keys):
     With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel. Else the first
     key, which is the placement if labels have it, has the colours, and the others have dashes. If lines would look
     alike, as few of the others as possible, the earliest first, have panels instead. If no choice of panels helps, there
-    are none: placements have the colours, and dashes may repeat; without placements each group has a style. Examples,
-    of two placements:
+    are none: a number of many values has a ramp of colours, and the others have dashes; without such a number placements
+    have the colours, and dashes may repeat; without placements each group has a style. Examples, of two placements:
 
       2 norms            colours placement, dashes norm
       15 rates           dashes placement, a ramp of colours rate
