@@ -239,6 +239,14 @@ class NothingRaw(CliTest):
             self.assert_no_controls(result.stderr + result.stdout)
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
 
+    def test_a_run_that_is_not_there_names_the_nearest_and_a_home_folder_is_expanded(self):
+        self.normscope("train", self.config(), "--out=~/runs/pre", env=environment(HOME=self.folder))
+        self.assertFalse(os.path.exists(self.path("~")))
+        for command in (["eval"], ["train", "--resume"], ["sample"]):
+            self.refused(*command, "runs/pr", says=["there is no run or file of this name; did you mean runs/pre?"])
+        moved = self.call("train", "tiny.json", "--set", "data.path=~/none.txt", env=environment(HOME="/nowhere"))
+        self.assertIn("no such file: /nowhere/none.txt", moved.stderr)
+
     def test_in_what_succeeds(self):
         out = f"{HOSTILE}/run"
         os.mkdir(self.path(HOSTILE))
