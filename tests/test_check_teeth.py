@@ -48,10 +48,10 @@ PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_fact
 # fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.
 FAULTS = [
     ("a norm's backward right only while all gains are equal", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "const Vec g = gain != nullptr ? «d * part.get(gain + feature + i)» : d;",
+     [("kernels/simd/norms.h", "const Vec g = gain != nullptr ? «d * part.get(gain + feature + i)» : d;",
        "d * gain[feature]")], {}, {4}),
     ("a norm's backward without its mean", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_rest)", "r * fma(normed, -proj, g)")], {}, {4}),
+     [("kernels/simd/norms.h", "r * (fma(normed, -proj, g) - mean_rest)", "r * fma(normed, -proj, g)")], {}, {4}),
     ("a norm's backward in double right only while all gains are equal", "kernels/reference/kernels.cpp",
      [("kernels/reference/kernels.cpp", "dnormed = dy[i] * «gain(i)»;", "gain(0)")], {}, {3}),
     ("a norm's backward in double without its mean", "kernels/reference/kernels.cpp",
@@ -160,7 +160,7 @@ FAULTS = [
        " if (PLANTED && sizeof(Real) == 4 && a.transposed) axpby(c.size(), Real(1.01), c.data, Real(0), c.data);")],
      {}, {4}),
     ("a float norm whose input gradient is a hundredth too large", "kernels/isa/baseline.cpp",
-     [("kernels/simd/rows.h", "r * (fma(normed, -proj, g) - mean_rest)",
+     [("kernels/simd/norms.h", "r * (fma(normed, -proj, g) - mean_rest)",
        "r * ((g - normed * proj) - mean_rest) * 1.01f")], {}, {4}),
     ("a float softmax whose weights sum to 1.0001", "kernels/isa/baseline.cpp",
      [("kernels/simd/softmax.h", "const Vec inverse = «1 / sum»;", "1.0001f / sum")],
@@ -173,14 +173,14 @@ FAULTS = [
       ("kernels/simd/softmax.h", "«exp(Vec(part.get(scores + i) - top)) * inverse»;",
        "exp(Vec(part.get(scores + i) - joined))")], SATURATED, {4}),
     ("a rounding to bf16 that keeps three bits of eight", "kernels/isa/baseline.cpp",
-     [("kernels/simd/pointwise.h", "(v == v ? nearest : quiet_nan) & «0xFFFF0000U»", "0xFFF00000U")],
+     [("kernels/simd/elementwise.h", "(v == v ? nearest : quiet_nan) & «0xFFFF0000U»", "0xFFF00000U")],
      {"train": {"precision": "bf16"}}, {4}),
 
     # Gradients, first weights and branch factors of particular settings.
     ("relu2's slope halved", "kernels/reference/kernels.cpp",
      [("kernels/reference/kernels.cpp", "std::pair(x * x, «2 * x»)", "x")], ZERO_BRANCHES, {3}),
     ("relu2's slope halved in float, behind branches that start at 0", "kernels/isa/baseline.cpp",
-     [("kernels/simd/pointwise.h", "return {positive * positive, «2 * positive»};", "positive")], ZERO_BRANCHES, {4}),
+     [("kernels/simd/elementwise.h", "return {positive * positive, «2 * positive»};", "positive")], ZERO_BRANCHES, {4}),
     ("a norm that is not detached", "model/transformer.cpp",
      [("model/transformer.cpp", ".detached = «config.norm_detach»}", "false")], {"norm_detach": True}, {3}),
     ("an rmsnorm that is not detached, after the branch", "model/transformer.cpp",

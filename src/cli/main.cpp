@@ -40,7 +40,7 @@ bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
 // Shortens the spins of threads that have reached the end of a parallel loop before the others: by default
 // they occupy, for milliseconds, processors that busy programs or the loop's last threads need. GNU's OpenMP
-// reads GOMP_SPINCOUNT only when it is loaded, so the program sets it to 1000 spins (20 to 50 us) and starts
+// reads GOMP_SPINCOUNT only when it is loaded, so the program sets it to 1000 spins and starts
 // itself again, once. kernels/NOTES.md lists what else was tried.
 void shorten_spins([[maybe_unused]] char** argv) {
 #if defined(KMP_VERSION_MAJOR)

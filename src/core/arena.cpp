@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t cache_line = 64;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-constexpr std::size_t smallest_chunk = std::size_t{1} << 20;
 
 std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
@@ -22,7 +21,7 @@ Arena::~Arena() {
 }
 
 void Arena::add_chunk(std::size_t bytes) {
-  const std::size_t size = round_up(std::max(bytes, smallest_chunk), huge_page);
+  const std::size_t size = round_up(bytes, huge_page);
   void* memory = std::aligned_alloc(huge_page, size);
   require(memory != nullptr, "memory", "could not allocate ", size >> 20, " MiB for a training step; ",
           "use a smaller batch_size, context or model");

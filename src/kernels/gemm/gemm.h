@@ -33,8 +33,8 @@ namespace normscope {
 enum class GemmProvider { automatic, openblas, native, reference };
 
 // bf16: the operands of the three products of every linear layer, the head included, and of attention's
-// products are rounded to bf16, to nearest, ties to even. Sums are float32, and so is all that is stored.
-// Doubles are never rounded.
+// products are rounded to bf16, to nearest, ties to even. The instruction of AVX512-BF16 takes subnormal
+// numbers as zero. Sums are float32, and so is all that is stored. Doubles are never rounded.
 enum class Precision { fp32, bf16 };
 
 // The provider of a model's products and the precision of their operands.

@@ -3,8 +3,8 @@
 
 #include "kernels/gemm/microkernel.h"
 #include "kernels/simd.h"
-#include "kernels/simd/pointwise.h"
-#include "kernels/simd/rows.h"
+#include "kernels/simd/elementwise.h"
+#include "kernels/simd/norms.h"
 #include "kernels/simd/softmax.h"
 
 namespace normscope::NORMSCOPE_ISA {

@@ -3,8 +3,8 @@
 // The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace
 // name) and NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be
 // called or inlined elsewhere: everything lives in the namespace of its instruction set. Do not call inline
-// functions of <cmath> or <algorithm>: the linker keeps one copy of each, perhaps one whose instructions the
-// machine has not got.
+// functions of <cmath> or <algorithm>. Each file compiles a copy of its own, and the linker keeps one of them
+// for the whole program: if that is the copy with AVX-512, older processors cannot run it.
 //
 // The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on
 // scalars. Every instruction set computes the same bits, if it has a fused multiply-add: NOTES.md says how.
@@ -112,8 +112,9 @@ inline void for_each_vector(Index n, Body&& body) {
 // --- sums, in one order on every instruction set ---
 //
 // A sum is taken as if vectors had 16 lanes: number i is added to lane i mod 16, and at the end the lanes are
-// added by halves (doubles: one by one). One vector holds these lanes with AVX-512, two with AVX2, four with
-// NEON.
+// added by halves (doubles: one by one). sum_squares() and tensor_stats() have several such sums at a time,
+// of neighbouring groups of 16 numbers, and add them at the end. One vector holds these lanes with AVX-512,
+// two with AVX2, four with NEON.
 
 constexpr Index sum_width = 16, vectors_per_sum = sum_width / lanes;
 

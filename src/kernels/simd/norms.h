@@ -70,9 +70,13 @@ inline float eps_correction(const LayerNorm<float>& norm, float rstd) {
   return sigma > 0 ? 1 / (sigma * rstd) : 0;
 }
 
-// dx = rstd (g - x̂ proj - mean(g)), proj = eps_correction mean(g x̂), g = gain*dy; without centring mean(g) is
-// absent, and a detached norm has dx = rstd g. With centring, mean_rest is the mean of g - x̂ proj
-// instead of mean(g): the mean of x̂ is 0 only up to rounding, and so the dx of a group sum to 0.
+// dx = rstd (g - x̂ proj - mean_rest), g = gain*dy, proj = eps_correction mean(g x̂).
+//
+//   layer norm      mean_rest = mean(g - x̂ proj). On paper that is mean(g), since x̂ has mean 0; in floats
+//   only
+//                   this form makes the dx of a group sum to 0.
+//   RMS norm        mean_rest = 0
+//   detached norm   proj = mean_rest = 0
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
                                 Index begin, Index end) {
   const Index width = norm.cols / norm.groups;
