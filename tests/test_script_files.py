@@ -3,7 +3,9 @@
 
 import contextlib
 import errno
+import json
 import os
+import struct
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -29,6 +31,12 @@ class Files(MadeRuns):
         safetensors_io.write(path, {"x": np.arange(3.0)})
         self.assertEqual(safetensors_io.read(path)[0]["x"].tolist(), [0, 1, 2])
         self.assertEqual(sorted(os.listdir(self.root)), sorted(["corpus.txt", path.name]))
+
+    def test_bf16_tensors_of_other_programs_are_read(self):
+        path = self.root / "other.safetensors"
+        header = json.dumps({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+        path.write_bytes(struct.pack("<Q", len(header)) + header + bytes.fromhex("c03f" "00c0"))
+        self.assertEqual(safetensors_io.read(path)[0]["w"].tolist(), [1.5, -2])
 
     def test_a_link_stays_a_link_and_the_mode_is_the_users(self):
         target, link = self.root / "target", self.root / "link"

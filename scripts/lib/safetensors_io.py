@@ -8,10 +8,10 @@ import numpy as np
 
 from lib.files import write_atomically
 
-DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BF16": np.dtype("<u2")}
 LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
 HEX_DIGITS = 16  # of the data's checksum, and of the header's
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}  # of what is written
 
 
 def read(path):
@@ -73,7 +73,10 @@ def _tensor(data, entry):
     shape, dtype = entry["shape"], DTYPES[entry["dtype"]]
     if not 0 <= begin <= end <= len(data) or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"bytes {begin} to {end} of {len(data)} cannot hold {entry['dtype']} {shape}")
-    return np.frombuffer(data[begin:end], dtype).reshape(shape).copy()
+    numbers = np.frombuffer(data[begin:end], dtype).reshape(shape)
+    if entry["dtype"] == "BF16":  # the upper half of a float32
+        return (numbers.astype("<u4") << 16).view("<f4")
+    return numbers.copy()
 
 
 def write(path, tensors, metadata=None):
