@@ -254,7 +254,7 @@ FAULTS = [
      [("logs/sites.cpp", "sites_[i].cosines / «static_cast<double>(sequences)»",
        "(static_cast<double>(sequences) / static_cast<double>(batches))")], COSINE),
     ("a token of zeros that counts as a unit vector", "logs/sites.cpp",
-     [("logs/sites.cpp", "if («length > 0») ++unit_vectors;", "true")], COSINE),
+     [("logs/sites.cpp", "if («has_direction») ++unit_vectors;", "true")], COSINE),
     ("a running variance that is not unbiased", "model/transformer.cpp",
      [("ops/batch_norm.h", "variance_of(norm, norm.rstd[c]) * «unbiased»", "1.0")], BY_FEATURE),
     ("a batch norm in evaluation whose eps is inside the root", "model/transformer.cpp",

@@ -75,7 +75,7 @@ class Check(CliTest):
                                     train={"precision": "bf16"})
         self.assertIn(4, self.skipped(errors))
         self.assertRegex(result.stdout,
-                         r"precision: does not apply, chaotic: rounding of the sites alone moves \S+ by ")
+                         r"precision: does not apply, chaotic: rounding alone moves \S+ by ")
 
     def test_gradients_too_small_for_differences_of_losses(self):
         self.check(norm_placement="rezero", activation="swiglu", n_layer=3, d_model=64, tie_embeddings=True,

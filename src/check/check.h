@@ -104,14 +104,12 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is 1e-6 |g| plus what
 // rounding explains at that h: of the loss, over h, and of g.
 //   pass     The error is below the limit; the tensor passes. After a fault, a shorter step passes only if
-//   its
-//            limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide the
-//            fault.
-//   fault    The difference is neither g nor bent nor moving: rounding explains at most a tenth of the error,
-//   the
-//            slopes up and down agree within a tenth of it, and so does the difference at the step before.
-//            Otherwise a ReLU's kink or the curve of the loss may be the cause. The tensor fails if its fault
-//            stands at every shorter step that rounding leaves to decide.
+//            its limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide
+//            the fault.
+//   fault    Rounding explains at most a tenth of the error, the slopes up and down agree within a tenth of
+//            it, and the difference stays what it was at the step before. Otherwise a ReLU's kink or the
+//            curve of the loss may be the cause. The tensor fails if its fault stands at every shorter step
+//            at which rounding is small enough to decide.
 //   skipped  No step passes and no fault stands.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,

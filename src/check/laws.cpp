@@ -270,7 +270,9 @@ Outcome compare_with_differences(Model<double>& model, const Pass& batch,
     return in_training ? model.loss_and_gradients(batch) : model.loss(batch);
   };
   Rounded rounding(0x1p-52, 0);
+  model.gradients.clear();
   const double value = model.loss_and_gradients(batch);
+  const ParameterBuffer<double> own = model.gradients;  // `gradients` may be those of another backward
   model.gradients.clear();
   const double rounded = model.loss_and_gradients(batch, 1, &rounding);
   const ParameterBuffer<double> rounded_gradients = model.gradients;
@@ -278,11 +280,10 @@ Outcome compare_with_differences(Model<double>& model, const Pass& batch,
   Worst worst;
   Index tested = 0;
   for (const Parameter& p : model.layout().list()) {
-    const double* g = gradients.at(p);
-    Numbers moved(g, g + p.size);
+    Numbers moved(own.at(p), own.at(p) + p.size);
     for (Index i = 0; i < p.size; ++i) moved[i] -= rounded_gradients.at(p)[i];
     constexpr double margin = 10;  // one draw of rounding stands for all
-    const auto verdict = difference_verdict(p, g, model.parameters.at(p), loss_noise,
+    const auto verdict = difference_verdict(p, gradients.at(p), model.parameters.at(p), loss_noise,
                                             margin * l2_norm(p.size, moved.data()), loss ? loss : own_loss);
     if (!verdict) continue;
     worst.add(p.name, verdict->error, verdict->scale);
