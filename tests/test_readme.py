@@ -76,7 +76,7 @@ def copy_tree(target):
     for name in ("quickstart.json", "nanogpt_cpu.json", "nanochat.json"):
         file = Path(target, "configs", name)
         config = file.read_text(encoding="utf-8")
-        for key, value in {"n_layer": 3, "d_model": 16, "steps": 2, "batch_size": 2, "warmup_steps": 0}.items():
+        for key, value in {"n_layer": 3, "d_model": 16, "steps": 5, "batch_size": 2, "warmup_steps": 0}.items():
             config, count = re.subn(rf'"{key}": \d+', f'"{key}": {value}', config)
             assert count == 1 or key == "warmup_steps", f"{name} has {count} values of {key}; expected one"
         file.write_text(config, encoding="utf-8")

@@ -78,7 +78,11 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
                L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
   const double weights = 4 * static_cast<double>(layout.padded_size());  // and gradients, two moments
-  const double block = 12 * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
+  // Values that the backward needs: the norms, queries, keys and values, sums and outputs of two sublayers,
+  // and copies of queries, keys and values that rope and their norms make; the FFN's hidden values and
+  // slopes.
+  const double copies = 3 * (config.position == Position::rope) + 3 * (config.qk_norm || config.qkv_norm);
+  const double block = (12 + copies) * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
   const double gradients = 10 * C + 2 * F;  // alive in one block at a time
   return static_cast<double>(sizeof(float)) * (weights + rows * (L * block + gradients + 3 * V));
 }
