@@ -95,6 +95,12 @@ def environment(**more):
     return {**inherited, "LC_ALL": "C.UTF-8", "ASAN_OPTIONS": "verify_asan_link_order=0", **more}
 
 
+def cpu_flags():
+    """The abilities of this processor, by Linux's names."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return set(next((line.split() for line in file if line.startswith(("flags", "Features"))), []))
+
+
 def read_csv(path):
     """(columns, rows as dicts of text)."""
     with open(path, encoding="utf-8", newline="") as file:

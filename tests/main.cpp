@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) normscope::set_thread_count(2);
   normscope::pin_openblas();
   try {
-    normscope::isa_name();
+    normscope::instruction_set();
   } catch (const normscope::Error& error) {  // NORMSCOPE_ISA names a set that this machine lacks
     std::fprintf(stderr, "%s\n", error.what());
     return skipped;

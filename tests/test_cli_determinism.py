@@ -7,7 +7,7 @@ import platform
 import unittest
 
 import numpy as np
-from cli import LONG, CliTest, Run, environment, merged
+from cli import LONG, CliTest, Run, cpu_flags, environment, merged
 
 # Wide enough for products of several tiles, tall enough for several blocks of rows, and with dropout's draws.
 WIDE = {"model": {"d_model": 80, "context": 32, "n_head": 2, "dropout": 0.1, "bias": True},
@@ -43,11 +43,6 @@ class Bits(CliTest):
                     if a[column] or b[column]:
                         np.testing.assert_allclose(float(a[column]), float(b[column]), rtol=1e-5, atol=absolute,
                                                    err_msg=column)
-
-
-def cpu_flags():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return set(next((line for line in file if line.startswith("flags")), "").split())
 
 
 class Matrix(CliTest):

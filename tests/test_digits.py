@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import mutants
-from cli import BINARY, LONG, CliTest, Run, environment, merged
+from cli import BINARY, LONG, CliTest, Run, cpu_flags, environment, merged
 
 BASE = {"model": {"n_layer": 3, "n_head": 4, "d_model": 40, "context": 24},
         "train": {"steps": 20, "batch_size": 5, "lr": 0.003},
@@ -37,12 +37,10 @@ DIGITS = dict(zip(CONFIGS, (
 
 def instruction_sets():
     """The sets with a fused multiply-add that this processor has, by the names of NORMSCOPE_ISA."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        flags = next((line.split() for line in file if line.startswith(("flags", "Features"))), [])
-    if "asimd" in flags:
+    if "asimd" in cpu_flags():
         return ["baseline"]  # NEON
     names = {"avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
-    return [name for name, needed in names.items() if needed <= set(flags)]
+    return [name for name, needed in names.items() if needed <= cpu_flags()]
 
 
 @unittest.skipUnless(instruction_sets(), "this processor has no fused multiply-add")
@@ -87,6 +85,25 @@ class Digits(CliTest):
         for keys, reason in (({"gemm": "openblas"}, "OpenBLAS"), ({"precision": "bf16"}, "bf16")):
             summary, _, _ = self.trained({"train": keys}, instruction_sets()[0], 1)
             self.assertIn(reason, summary["digits"])
+
+    def test_the_kernel_of_bf16_is_named_and_rounding_alone_has_the_same_digits_everywhere(self):
+        in_bf16 = {"train": {"precision": "bf16"}}
+        results = {}
+        for isa in instruction_sets():
+            summary, *files = self.trained(in_bf16, isa, 1)
+            self.assertEqual((summary["isa"], summary["digits"]), (isa, "of operands rounded to bf16"))
+            results[isa] = summary["trajectory_hash"], files
+        first, *others = results.values()
+        for other in others:
+            self.assertEqual(other, first)
+        pairs = {"avx512_bf16": "avx512_bf16", "avx512_amx": "amx_bf16"}
+        for isa, flag in pairs.items():
+            if flag in cpu_flags():
+                summary, _, _ = self.trained(in_bf16, isa, 1)
+                self.assertEqual((summary["isa"], summary["digits"]), (isa, f"of bf16 products by {isa}"))
+                name, config = next(iter(CONFIGS.items()))
+                summary, _, _ = self.trained(config, isa, 1)
+                self.assertEqual((summary["isa"], summary["trajectory_hash"]), ("avx512", HASHES[name]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "emulated_amx.h"
 #include "helpers.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/schedule.h"
@@ -40,10 +41,29 @@ std::vector<Way<Real>> fast_ways() {
   return ways;
 }
 
-// Operands rounded to bf16: by the dot-product instruction, where there is one, and on rounded copies.
+bool is_supported(std::string_view name) {
+  return std::ranges::any_of(instruction_sets(),
+                             [&](const InstructionSet& set) { return set.name == name && set.is_supported; });
+}
+const bool can_emulate_amx = is_supported("avx512_bf16");  // the emulated kernel packs by AVX512-BF16
+
+// Operands rounded to bf16: by the kernel of each instruction set of this machine, by that of emulated tiles,
+// and on rounded copies.
 std::vector<Way<float>> bf16_ways() {
-  return {by_provider<float>("native in bf16", GemmProvider::native, Precision::bf16),
-          by_provider<float>("openblas in bf16", GemmProvider::openblas, Precision::bf16)};
+  std::vector<Way<float>> ways = {
+      by_provider<float>("native in bf16", GemmProvider::native, Precision::bf16),
+      by_provider<float>("openblas in bf16", GemmProvider::openblas, Precision::bf16)};
+  for (const InstructionSet& set : instruction_sets()) {
+    if (!set.is_supported) continue;
+    ways.push_back({std::string(set.name) + " in bf16", [&set](const Gemm<float>& g) {
+                      if (set.pairs != nullptr) return gemm_native(*set.pairs, g);
+                      gemm_native(set.kernels->rounding_gemm, g);
+                    }});
+  }
+  if (can_emulate_amx) {
+    ways.push_back({"emulated tiles", [](const Gemm<float>& g) { gemm_native(*emulated_amx(), g); }});
+  }
+  return ways;
 }
 
 std::vector<Way<float>> float_and_bf16_ways() {
@@ -161,6 +181,68 @@ TEST_CASE("gemm: bf16 is the naive twin of operands rounded to the nearest, ties
   for (const Shape& shape : shapes)
     for (const Index gap : {0, 5}) compare_ways<float>(shape, 0, gap, bf16_ways(), true);
   for (const float beta : {1.0f, -0.5f}) compare_ways<float>({31, 45, 601}, beta, 3, bf16_ways(), true);
+}
+
+// Products of random shapes by the macro-kernel of tiles, from operands that are packed into memory of just
+// the size that the kernel asks for. What is not packed is NaN.
+void compare_tiles(const GemmKernel<Bf16Pair>& kernel, Index n_shapes) {
+  constexpr Bf16Pair nans_of_bf16 = 0x7FFF7FFF;
+  const RandomStream random(3, "shapes of tiles");
+  for (Index i = 0; i < n_shapes; ++i) {
+    const auto draw = [&](Index number, Index below) {
+      return static_cast<Index>(random.below(10 * i + number, static_cast<std::uint64_t>(below)));
+    };
+    const Shape shape{1 + draw(0, 80), 1 + draw(1, 80), 1 + draw(2, 160)};
+    const float alpha = std::array{1.0f, 1.0f, 0.25f}[draw(3, 3)];
+    const float beta = std::array{0.0f, 1.0f, 1.0f, -0.5f}[draw(4, 4)];
+    Product<float> product(draw(5, 2) != 0, draw(6, 2) != 0, shape, beta, draw(7, 3));
+    product.change_operands(nearest_bf16);
+    const auto [m, n, k] = shape;
+    const Index stride = scratch_stride<Bf16Pair>(packed_steps<Bf16Pair>(k));
+    std::vector<Bf16Pair> a((m + kernel.mr - 1) * stride, nans_of_bf16),
+        b(packed_size(kernel, product.gemm.b), nans_of_bf16);
+    kernel.pack_a(product.gemm.a, a.data(), stride);
+    const OperandB<Bf16Pair> packed_b = pack_b(kernel, product.gemm.b, b.data());
+    const std::vector<float> result = product.computed_by([&](const Gemm<float>& g) {
+      const MemoryRange ranges[] = {{a.data(), a.data() + a.size()},
+                                    {b.data(), b.data() + b.size()},
+                                    {g.c.data, g.c.data + (m - 1) * g.c.ld + n}};
+      limit_tiles_to(ranges, std::ssize(ranges));
+      kernel.macro_kernel(m, n, packed_steps<Bf16Pair>(k), {a.data(), stride, false}, packed_b,
+                          {alpha, beta, g.c});
+      limit_tiles_to(nullptr, 0);
+    });
+    product.change_operands([&](float x) { return x * std::sqrt(alpha); });
+    const double error = product.largest_error(result, product.computed_by(reference::gemm<float>));
+    INFO(m, 'x', n, 'x', k, " alpha ", alpha, " beta ", beta);
+    CHECK(error <= 1e-5);
+  }
+}
+
+TEST_CASE("gemm: the kernel of tiles, emulated, is the naive twin for 400 random shapes" *
+          doctest::skip(!can_emulate_amx)) {
+  compare_tiles(*emulated_amx(), 400);
+  CHECK(fault_of_tiles() == std::string());
+}
+
+TEST_CASE("gemm: the kernel of tiles on a processor with AMX is the naive twin for 400 random shapes" *
+          doctest::skip(!is_supported("avx512_amx"))) {
+  compare_tiles(*instruction_sets()[0].pairs, 400);
+}
+
+TEST_CASE("gemm: emulated tiles notice an access outside the operands" * doctest::skip(!can_emulate_amx)) {
+  std::vector<Bf16Pair> a(32 * 16), b(32 * 16);
+  std::vector<float> c(32 * 32);
+  for (const Index missing : {0, 1}) {
+    const MemoryRange ranges[] = {{a.data(), a.data() + a.size() - missing},
+                                  {b.data(), b.data() + b.size()},
+                                  {c.data(), c.data() + c.size()}};
+    limit_tiles_to(ranges, std::ssize(ranges));
+    emulated_amx()->macro_kernel(32, 32, 16, {a.data(), 16, false}, {b.data(), 32, 0},
+                                 {1, 0, {c.data(), 32, 32}});
+    limit_tiles_to(nullptr, 0);
+    CHECK(fault_of_tiles() == std::string(missing == 0 ? "" : "memory outside the operands"));
+  }
 }
 
 TEST_CASE("gemm: a product without elements changes nothing, one without terms is beta C and the epilogue") {

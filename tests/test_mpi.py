@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, CliTest, Run, environment, merged
+from cli import BINARY, LONG, CliTest, Run, cpu_flags, environment, merged
 
 MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # Root, and more ranks than cores, as in continuous integration; a job that fails is killed at once.
@@ -72,11 +72,15 @@ class MpiTest(CliTest):
         own = shlex.join([BINARY, "train", self.config(CONFIG), "--mpi", "--out", "no"])
         cases = [(self.command(9, {}, "no"), r"^\[mpi\] 9 ranks cannot share 8 micro-batches"),
                  (self.command(2, {}, "no", "--set", "train.stps=1"), "did you mean train.steps")]
-        others = [(f"{own} --resume", "--resume, config ")]
+        own_bf16 = f"{own} --set train.precision=bf16"
+        others = [(own, f"{own} --resume", "--resume, config ")]
         if "avx" in self.normscope("--version").stdout:
-            others.append((f"env NORMSCOPE_ISA=baseline {own}", "config "))
-        for other, says in others:  # not by `mpirun A : B`: Debian 13's crashes on it
-            script = f"if [ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 1 ]; then exec {other}; else exec {own}; fi"
+            others.append((own, f"env NORMSCOPE_ISA=baseline {own}", "config "))
+        if "avx512_bf16" in cpu_flags():  # the same kernels of floats, others of bf16
+            others.append((f"env NORMSCOPE_ISA=avx512 {own_bf16}", f"env NORMSCOPE_ISA=avx512_bf16 {own_bf16}",
+                           "config .*, avx512_bf16, "))
+        for first, other, says in others:  # not by `mpirun A : B`: Debian 13's crashes on it
+            script = f"if [ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 1 ]; then exec {other}; else exec {first}; fi"
             cases.append(([MPIRUN, "-n", "3", "sh", "-c", script],
                           rf"^\[mpi\] rank 1: .*not the inputs of the first rank; got {says}"))
         for command, says in cases:

@@ -163,13 +163,13 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
   if (threads > max_threads)
     refuse("threads", "OMP_NUM_THREADS: got ", threads, "; expected 1 to ", max_threads);
   set_thread_count(threads);
-  isa_name();  // throws for an invalid NORMSCOPE_ISA before anything runs
+  instruction_set();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
   return {.most = threads, .is_fixed = wish > 0};
 }
 
 std::string machine_text(const TrainConfig& config) {
-  return text(counted(thread_count(), "thread"), ", ", isa_name(), ", GEMM ", name_of(config.gemm));
+  return text(counted(thread_count(), "thread"), ", ", isa_name(config.gemm_mode()), ", GEMM ", name_of(config.gemm));
 }
 
 }  // namespace normscope

@@ -197,7 +197,7 @@ std::string summary_of(const CommandLine& line, const Inputs& inputs) {
   config.data.val_path.clear();
   return text(line.has("resume") ? "--resume, " : "", "config ", hex(fnv1a(dump_text(config))), ", text ",
               hex(inputs.corpus.hash), ", vocabulary ", hex(fnv1a(inputs.corpus.vocab.to_json())), ", ",
-              isa_name(), ", ", blas_text());
+              isa_name(config.train.gemm_mode()), ", ", blas_text());
 }
 
 // Prints what may surprise the user of these inputs.

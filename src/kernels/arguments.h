@@ -88,6 +88,7 @@ struct CausalTile {
   Index n_queries, first_visible, n_keys, stride;
   const float* dropout_mask;  // 0 or 1/(1-p), laid out as the scores; or null
   SoftmaxStats<float> stats;  // (n_queries)
+  bool in_bf16 = false;       // P∘mask and dS are rounded to bf16
   // (n_queries) each, or null: sum_j P_j (S_j - max S) and P_0, from which HeadStats follow.
   float *mean_score = nullptr, *first_weight = nullptr;
 };

@@ -45,12 +45,6 @@ Matrix<float> operand(const Attention<float>& a, const Matrix<float>& x, Index i
   return copy;
 }
 
-// Round a tile's P∘M or dS in place if products have operands in bf16.
-void round_tile(const Attention<float>& a, const CausalTile& tile, float* x) {
-  if (a.precision == Precision::fp32) return;
-  simd_kernels().round_to_bf16(tile.n_keys, tile.n_queries, x, tile.stride, x, tile.stride);
-}
-
 float score_scale(const Attention<float>& a) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim())));
 }
@@ -127,9 +121,9 @@ void forward_of_head(const Attention<float>& a, Index item) {
     if (a.head_stats != nullptr) tile.mean_score = row_stats[2], tile.first_weight = row_stats[3];
     multiply_tile(kernel, tile, keys, queries, t, {score_scale(a), 0, {scores, tile.n_keys, rows, stride}});
     tile.dropout_mask = dropout_mask(a, item, t, tile);
+    tile.in_bf16 = a.precision == Precision::bf16;
     simd_kernels().causal_softmax(tile, scores);
     if (a.head_stats != nullptr) add_stats(tile, stats);
-    round_tile(a, tile, scores);
     gemm_in_thread(kernel, rows, head_dim, tile.n_keys, OperandA<float>{scores, stride, true}, values,
                    {1, 0, out.part(t, 0, rows, head_dim)});
   }
@@ -161,9 +155,8 @@ class BackwardOfHead {
     multiply_tile(kernel_, tile, k_, queries_t_, t, {scale_, 0, {p, tile.n_keys, rows, stride_}});
     multiply_tile(kernel_, tile, v_, out_grads_t_, t, {1, 0, {ds, tile.n_keys, rows, stride_}});
     tile.dropout_mask = dropout_mask(a_, item_, t, tile);
+    tile.in_bf16 = a_.precision == Precision::bf16;
     simd_kernels().causal_softmax_backward(tile, p, ds);
-    round_tile(a_, tile, p);
-    round_tile(a_, tile, ds);
     gemm_in_thread(kernel_, rows, a_.head_dim(), tile.n_keys, OperandA<float>{ds, stride_, true}, keys_,
                    {scale_, d_.beta, dq_.part(t, 0, rows, a_.head_dim())});
   }

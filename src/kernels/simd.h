@@ -1,14 +1,20 @@
 // The SIMD kernels of the best instruction set that this machine has, chosen once at run time.
 //
 // One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary
-// built on one machine runs on another. NORMSCOPE_ISA=baseline|avx2|avx512 in the environment chooses a lower
-// one.
+// built on one machine runs on another. NORMSCOPE_ISA in the environment names another set, of lower or slower
+// instructions:
+//
+//   avx512_amx    floats by AVX-512, pairs of bf16 by AMX
+//   avx512_bf16   floats by AVX-512, pairs of bf16 by AVX512-BF16
+//   avx512, avx2  floats by AVX-512, or by AVX2 and FMA; operands are rounded to bf16 and multiplied as floats
+//   baseline      the same by SSE2 or NEON
 #pragma once
 
 #include <span>
 
 #include "core/types.h"
 #include "kernels/arguments.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/gemm/kernel.h"
 #include "kernels/update_rules.h"
 
@@ -47,6 +53,7 @@ struct KernelTable {
 struct SimdKernels {
   KernelTable<float> table;
   GemmKernel<float> gemm;
+  GemmKernel<float> rounding_gemm;  // the same product of operands that it rounds to bf16 while it packs them
 
   // Attention's softmaxes (kernels/simd/softmax.h), in place: S becomes P∘mask; S and dP become P∘mask and
   // dS.
@@ -59,18 +66,29 @@ struct SimdKernels {
   bool has_fma;  // all sets that have it compute the same bits
 };
 
-// The instruction sets, the best first; on other processors than x86-64 the baseline alone.
+// What computes floats, and what computes products of bf16.
 struct InstructionSet {
-  const char* name;
+  const char *name,
+      *name_of_floats;  // name_of_floats: the name of the set that has these kernels and no pairs
   const SimdKernels* kernels;
-  bool is_supported;  // by this machine
+  const GemmKernel<Bf16Pair>* pairs;  // products of bf16; null: by kernels->rounding_gemm
+  bool is_supported;                  // by this machine
+  bool is_fastest;                    // of the sets that have these kernels, on this machine
 };
+
+// The best first; on other processors than x86-64 the baseline alone.
 std::span<const InstructionSet> instruction_sets();
 
-// The best supported set, or the one that NORMSCOPE_ISA names. Error: it names no supported set.
+// The first supported set that is the fastest of its kernels, or the set that NORMSCOPE_ISA names. Error: it
+// names no supported set.
 const InstructionSet& instruction_set();
 inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }
-inline const char* isa_name() { return instruction_set().name; }
+
+// The name of what computes a model: pairs of bf16 take part in native products of bf16 alone.
+inline const char* isa_name(const GemmMode& mode) {
+  const bool has_pairs = mode.precision == Precision::bf16 && mode.provider != GemmProvider::openblas;
+  return has_pairs ? instruction_set().name : instruction_set().name_of_floats;
+}
 
 // The kernels of simd_kernels() for float, the naive twins in kernels/reference for double.
 template <class Real>
@@ -82,9 +100,5 @@ namespace reference {
 void layer_norm_group(const LayerNorm<float>& norm, Index row, Index group, float* y);
 
 }  // namespace reference
-
-// The product of pairs of bf16 by the dot-product instruction of AVX512-BF16; null without it, or where a
-// lower instruction set than avx512 is in use.
-const GemmKernel<Bf16Pair>* bf16_kernel();
 
 }  // namespace normscope

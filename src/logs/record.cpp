@@ -63,7 +63,7 @@ Json environment(const TrainConfig& config) {
           {"gemm", name_of(config.gemm)},
           {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
           {"cpu", cpu_name()},
-          {"isa", isa_name()},
+          {"isa", isa_name(config.gemm_mode())},
           {"compiler", NORMSCOPE_COMPILER},
           {"digits", digits_text(config)},
           {"libc", libc_name()},
@@ -75,9 +75,11 @@ Json environment(const TrainConfig& config) {
 
 std::string digits_text(const TrainConfig& config) {
   if (config.gemm == GemmProvider::openblas) return "of OpenBLAS's kernel for this processor";
-  if (config.precision == Precision::bf16) return "of bf16 products on this instruction set";
+  const bool in_bf16 = config.precision == Precision::bf16;
+  if (in_bf16 && instruction_set().pairs != nullptr)
+    return text("of bf16 products by ", instruction_set().name);
   if (!simd_kernels().has_fma) return "of a processor without fused multiply-add";
-  return "portable";
+  return in_bf16 ? "of operands rounded to bf16" : "portable";
 }
 
 std::string blas_text() {
@@ -87,7 +89,7 @@ std::string blas_text() {
 
 std::string version_text() {
   return text("normscope ", NORMSCOPE_VERSION, " (commit ", NORMSCOPE_COMMIT, "), ", NORMSCOPE_COMPILER, ", ",
-              isa_name(), ", ", blas_text());
+              instruction_set().name, ", ", blas_text());
 }
 
 std::string text_of(const FirstNonfinite& first) {

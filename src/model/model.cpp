@@ -62,7 +62,7 @@ double training_flops_per_token(const ModelConfig& config, const ParameterLayout
 }
 
 double expected_step_seconds(const ModelConfig& config, const ParameterLayout& layout, Index tokens) {
-  const std::string_view isa = isa_name();
+  const std::string_view isa = instruction_set().name_of_floats;
   const double gflops_per_thread = isa == "avx512" ? 60 : isa == "avx2" ? 30 : 8;
   const double arithmetic = training_flops_per_token(config, layout) * static_cast<double>(tokens) /
                             (gflops_per_thread * 1e9 * static_cast<double>(thread_count()));

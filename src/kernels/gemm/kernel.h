@@ -62,15 +62,21 @@ struct TileOutput {
 
 template <class Element>
 struct GemmKernel {
-  Index mr, nr;  // rows and columns of the largest register tile
-  Index kc;      // packed elements of k between two visits of C
+  Index mr, nr;                   // rows and columns of the largest register tile
+  Index kc;                       // packed elements of k between two visits of C
+  bool reads_b_in_place = false;  // where rows of B lie near to each other
+  bool packs_a_by_rows = false;   // also if A is transposed, which is else packed in the order of its memory
+  Index steps_at_once = 1;        // packed elements of k; zeros fill up the last of A and of B
 
   Index k_block() const { return kc * k_pack<Element>; }  // steps of k between two visits of C
+  Index padded_steps(Index k) const {
+    return (packed_steps<Element>(k) + steps_at_once - 1) / steps_at_once * steps_at_once;
+  }
 
-  // Pack B, k by at most nr, into one panel: (packed_steps(k), nr), zeros to the right.
+  // Pack B, k by at most nr, into one panel: (padded_steps(k), nr), zeros to the right and below.
   void (*pack_panel)(const Matrix<float>& b, Element* panel);
-  // Pack A in the order of its memory. Null if the micro-kernel reads A in place.
-  void (*pack_a)(const Matrix<float>& a, Element* out, Index stride);
+  // Pack A, in whole vectors with zeros behind the last numbers. Null if the micro-kernel reads A in place.
+  void (*pack_a)(const Matrix<float>& a, Element* out, Index stride) = nullptr;
   // C (m, n) from k <= kc elements of each operand, by the calling thread.
   void (*macro_kernel)(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                        const TileOutput& out);

@@ -11,7 +11,7 @@
 #include "kernels/gemm/kernel.h"
 #include "kernels/simd/vector.h"
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 // --- packing ---
 
@@ -85,8 +85,13 @@ inline VecHalves interleave_halves(VecHalves v, std::index_sequence<i...>) {
 
 inline void store(Bf16Pair* p, VecHalves pairs) { *reinterpret_cast<VecPairs*>(p) = (VecPairs)pairs; }
 
+// Two steps of k as pairs.
+inline VecHalves interleaved_pairs(Vec first, Vec second) {
+  return interleave_halves(to_bf16(first, second), std::make_index_sequence<2 * lanes>());
+}
+
 inline void put_steps(Vec first, Vec second, Bf16Pair* panel) {
-  store(panel, interleave_halves(to_bf16(first, second), std::make_index_sequence<2 * lanes>()));
+  store(panel, interleaved_pairs(first, second));
 }
 inline void put_last_step(Vec last, Bf16Pair* panel) { put_steps(last, Vec{}, panel); }
 
@@ -178,6 +183,17 @@ inline void pack_panel(const Matrix<float>& b, Element* panel) {
   }
 }
 
+inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out) {
+  for (Index row = 0; row < rows; ++row, x += ldx, out += ld_out) {
+    for_each_vector(cols, [&](Index i, auto part) { part.put(out + i, nearest_bf16(part.get(x + i))); });
+  }
+}
+
+inline void pack_rounded_panel(const Matrix<float>& b, float* panel) {
+  pack_panel(b, panel);
+  round_to_bf16(1, b.rows * NR, panel, 0, panel, 0);
+}
+
 // --- register tiles ---
 
 inline Vec load_element(const float* p) { return load(p); }
@@ -207,12 +223,14 @@ struct Bands {
 // they are further apart, its lines fall into so few sets of the caches that they leave even the L2 cache
 // between two panels.
 constexpr Index min_panels = 8, max_stride = MR > 8 ? 256 : 0;
-constexpr Index band_copy_size = KC * MR + lanes;
+constexpr Index row_copy_size = KC + lanes, band_copy_size = MR * row_copy_size;
 
 // Copy all bands, in the order of A's memory; copies + i * band_copy_size becomes the i-th. Whole vectors are
 // copied. Stores run past the end of a copied row; the next row overwrites these numbers. Loads run past the
 // end of a band's row but stay inside A, except in A's last row, which is therefore copied number by number.
+template <bool rounds>
 inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
+  const auto rounded = [](Vec v) { return rounds ? nearest_bf16(v) : v; };
   const Index m = bands.begin(bands.count);
   for (Index p = 0; p < k; ++p) {
     const float* row = a.data + p * a.stride;
@@ -222,10 +240,23 @@ inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, fl
       const float* from = row + bands.begin(band);
       float* to = copies + band * band_copy_size + p * rows;
       if (p + 1 < k) {
-        for (Index r = 0; r < rows; r += lanes) store(to + r, load(from + r));
+        for (Index r = 0; r < rows; r += lanes) store(to + r, rounded(load(from + r)));
       } else {
-        for (Index r = 0; r < rows; ++r) to[r] = from[r];
+        for (Index r = 0; r < rows; ++r) to[r] = rounded(splat(from[r]))[0];
       }
+    }
+  }
+}
+
+// The same of an A that is not transposed: row r of a band becomes row_copy_size numbers, the first k of them
+// its own.
+inline void copy_rounded_rows(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
+  for (Index band = 0; band < bands.count; ++band) {
+    const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
+    for (Index row = 0; row < rows; ++row) {
+      const float* from = a.data + (i + row) * a.stride;
+      for (Index p = 0; p < k; p += 16) __builtin_prefetch(from + prefetch_distance * a.stride + p);
+      round_to_bf16(1, k, from, 0, copies + band * band_copy_size + row * row_copy_size, 0);
     }
   }
 }
@@ -328,8 +359,8 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
 }
 
 // C (m, n) by the calling thread: for each chunk of B that stays in the L2 cache, for each band of rows, for
-// each panel of the chunk.
-template <class Element>
+// each panel of the chunk. `rounds`: A is rounded to bf16.
+template <class Element, bool rounds = false>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
   const MicroKernels<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
@@ -339,9 +370,15 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
   const Bands bands(m);
   float* copies = nullptr;
   if constexpr (std::is_same_v<Element, float>) {
-    if (a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR) {
+    const bool copies_bands =
+        a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR;
+    if (rounds || copies_bands) {
       copies = thread_scratch<float, struct BandCopies>(bands.count * band_copy_size);
-      copy_bands(bands, k, a, copies);
+      if (a.transposed) {
+        copy_bands<rounds>(bands, k, a, copies);
+      } else {
+        copy_rounded_rows(bands, k, a, copies);
+      }
     }
   }
   const Index chunk = (1 + (chunk_numbers - 1) / (k * NR)) * NR;
@@ -351,7 +388,9 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
       const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
       OperandA<Element> a_band = a.from(i, 0);
       if constexpr (std::is_same_v<Element, float>) {
-        if (copies != nullptr) a_band = {copies + band * band_copy_size, rows, true};
+        if (copies != nullptr) {
+          a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
+        }
       }
       for (Index j = left; j < right; j += NR) {
         const TileOutput tile(out, i, j);
@@ -363,4 +402,4 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
   }
 }
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE

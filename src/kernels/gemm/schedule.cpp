@@ -59,22 +59,26 @@ void for_each_piece(Index numbers, Index pieces, Body&& body) {
 // The operand A for the macro-kernel, which reads floats in place or copies bands of them.
 OperandA<float> prepare_a(const GemmKernel<float>&, const Matrix<float>& a) { return read_in_place(a); }
 
-// A for the micro-kernel: pairs of bf16 are packed in scratch. A piece is 64 rows of A's memory: 64 rows of
-// A, or 64 steps of k if A is transposed.
+// A for the micro-kernel: pairs of bf16 are packed in scratch, with room for a last register tile of mr rows.
+// A piece is 64 rows of A's memory: 64 rows of A, or 64 steps of k if A is transposed.
 OperandA<Bf16Pair> prepare_a(const GemmKernel<Bf16Pair>& kernel, const Matrix<float>& a) {
   constexpr Index rows_per_piece = 64;
   const Index rows = a.transposed ? a.cols : a.rows;
-  const Index stride = scratch_stride<Bf16Pair>(a.transposed ? a.rows : packed_steps<Bf16Pair>(a.cols));
-  Bf16Pair* packed = thread_scratch<Bf16Pair, struct PackedA>(rows * stride);
+  const bool by_columns = a.transposed && !kernel.packs_a_by_rows;
+  const Index pairs = packed_steps<Bf16Pair>(a.cols),
+              stride = scratch_stride<Bf16Pair>(by_columns ? a.rows : pairs);
+  Bf16Pair* packed =
+      thread_scratch<Bf16Pair, struct PackedA>(stride * (by_columns ? pairs : a.rows + kernel.mr));
   for_each_piece(a.size(), block_count(rows, rows_per_piece), [&](Index piece) {
     const Index row = piece * rows_per_piece, count = std::min(rows_per_piece, rows - row);
     if (a.transposed) {
-      kernel.pack_a(a.part(0, row, a.rows, count), packed + row / k_pack<Bf16Pair> * stride, stride);
+      const Index pair = row / k_pack<Bf16Pair>;
+      kernel.pack_a(a.part(0, row, a.rows, count), packed + pair * (by_columns ? stride : 1), stride);
     } else {
       kernel.pack_a(a.part(row, 0, count, a.cols), packed + row * stride, stride);
     }
   });
-  return {packed, stride, a.transposed};
+  return {packed, stride, by_columns};
 }
 
 }  // namespace
@@ -82,7 +86,7 @@ OperandA<Bf16Pair> prepare_a(const GemmKernel<Bf16Pair>& kernel, const Matrix<fl
 template <class Element>
 OperandB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>& b, Element* packed) {
   const Index k = b.rows, n = b.cols, steps = kernel.k_block(), k_blocks = block_count(k, steps);
-  const OperandB<Element> out{packed, kernel.nr, packed_steps<Element>(k) * kernel.nr};
+  const OperandB<Element> out{packed, kernel.nr, kernel.padded_steps(k) * kernel.nr};
   for_each_piece(k * n, block_count(n, kernel.nr) * k_blocks, [&](Index piece) {
     const Index panel = piece / k_blocks, j = panel * kernel.nr, p = piece % k_blocks * steps;
     kernel.pack_panel(b.part(p, j, std::min(steps, k - p), std::min(kernel.nr, n - j)),
@@ -130,11 +134,11 @@ struct KBlock {
   Matrix<float> a() const { return product.a.part(0, first, m(), steps); }
   Matrix<float> b() const { return product.b.part(first, 0, steps, n()); }
 
-  // B for the micro-kernel, in scratch of the calling thread. It is read in place only by tall tiles (MR >
-  // 8), and only if several rows of B share a page: otherwise TLB misses dominate.
+  // B for the micro-kernel, in scratch of the calling thread. It is read in place only if several rows of B
+  // share a page: otherwise TLB misses dominate.
   OperandB<Element> prepare_b() const {
     if constexpr (std::is_same_v<Element, float>) {
-      const bool can_read_in_place = kernel.mr > 8 && product.b.ld <= 256;
+      const bool can_read_in_place = kernel.reads_b_in_place && product.b.ld <= 256;
       if (can_read_in_place) return pack_or_read_in_place<struct TilesB>(kernel, b());
     }
     return pack_b(kernel, b(), thread_scratch<Element, struct TilesB>(packed_size(kernel, b())));
@@ -259,6 +263,7 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
 template void gemm_native(const GemmKernel<Bf16Pair>&, const Gemm<float>&);
 template OperandB<float> pack_b(const GemmKernel<float>&, const Matrix<float>&, float*);
+template OperandB<Bf16Pair> pack_b(const GemmKernel<Bf16Pair>&, const Matrix<float>&, Bf16Pair*);
 template void apply_epilogue(const Gemm<float>&, Index, Index, Index, Index);
 template void apply_epilogue(const Gemm<double>&, Index, Index, Index, Index);
 

@@ -19,7 +19,7 @@ void apply_epilogue(const Gemm<Real>& product, Index row, Index col, Index rows,
 // The number of elements of B when packed.
 template <class Element>
 Index packed_size(const GemmKernel<Element>& kernel, const Matrix<float>& b) {
-  return packed_steps<Element>(b.rows) * ((b.cols + kernel.nr - 1) / kernel.nr) * kernel.nr;
+  return kernel.padded_steps(b.rows) * ((b.cols + kernel.nr - 1) / kernel.nr) * kernel.nr;
 }
 
 // Pack all of B into `packed`, packed_size() elements.

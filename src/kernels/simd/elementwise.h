@@ -6,7 +6,7 @@
 #include "kernels/simd/vector.h"
 #include "kernels/update_rules.h"
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 inline ValueAndDerivative relu(Vec x) {
   // NaN passes, since NaN <= 0 is false.
@@ -98,18 +98,6 @@ inline void add_scaled(Index n, float alpha, const float* a, const float* b, flo
 
 inline void multiply_elements(Index n, const float* a, const float* b, float* y) {
   for_each_vector(n, [&](Index i, auto part) { part.put(y + i, part.get(a + i) * part.get(b + i)); });
-}
-
-// Nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
-inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, float* out, Index ld_out) {
-  typedef std::uint32_t Bits __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
-  for (Index row = 0; row < rows; ++row, x += ldx, out += ld_out) {
-    for_each_vector(cols, [&](Index i, auto part) {
-      const Vec v = part.get(x + i);
-      const Bits bits = (Bits)v, nearest = bits + 0x7FFF + ((bits >> 16) & 1), quiet_nan = bits | 0x400000;
-      part.put(out + i, (Vec)((v == v ? nearest : quiet_nan) & 0xFFFF0000U));
-    });
-  }
 }
 
 // Sums in double: a scale's gradient is the small difference of large sums.
@@ -238,4 +226,4 @@ inline WeightChange update(Index n, const UpdateRule<float>& any_rule, const flo
   return total;
 }
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE

@@ -4,7 +4,7 @@
 #include "kernels/simd.h"
 #include "kernels/simd/vector.h"
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 // Members are copied to locals: a store might alias the struct, and tests of null would stay in the loop.
 
@@ -157,4 +157,4 @@ inline void pointwise_norm_backward(const PointwiseNorm<float>& norm, const Norm
   if (gradients.dshift != nullptr) *gradients.dshift += static_cast<float>(total(sum));
 }
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE

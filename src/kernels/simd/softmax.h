@@ -4,7 +4,7 @@
 #include "kernels/arguments.h"
 #include "kernels/simd/vector.h"
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 constexpr float lowest = -3.0e38f;
 
@@ -71,6 +71,7 @@ inline void clear_unseen(const CausalTile& tile, Index query, float* x) {
 template <bool measured>
 void causal_softmax(const CausalTile& tile, float* scores) {
   const float* mask = tile.dropout_mask;
+  const bool in_bf16 = tile.in_bf16;
   for_each_vector(tile.n_queries, [&](Index query, auto queries) {
     Vec top = splat(lowest), sum{}, score_sum{};
     for_each_key(tile, query, [&](Index i, auto part) { top = max(part.get(scores + i, lowest), top); });
@@ -88,7 +89,7 @@ void causal_softmax(const CausalTile& tile, float* scores) {
     for_each_key(tile, query, [&](Index i, auto part) {
       Vec p = part.get(scores + i) * inverse;
       if (mask != nullptr) p *= part.get(mask + i);
-      part.put(scores + i, p);
+      part.put(scores + i, in_bf16 ? nearest_bf16(p) : p);
     });
     clear_unseen(tile, query, scores);
     queries.put(tile.stats.max + query, top);
@@ -109,6 +110,7 @@ inline void causal_softmax(const CausalTile& tile, float* scores) {
 // ours keeps sum_j dS_j = 0 to rounding even for huge logits, and dS = 0 where one weight is 1.
 inline void causal_softmax_backward(const CausalTile& tile, float* scores, float* grads) {
   const float* mask = tile.dropout_mask;
+  const bool in_bf16 = tile.in_bf16;
   for_each_vector(tile.n_queries, [&](Index query, auto queries) {
     const Vec top = queries.get(tile.stats.max + query),
               inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);
@@ -124,13 +126,14 @@ inline void causal_softmax_backward(const CausalTile& tile, float* scores, float
       delta = fma(part.get(scores + i), dp, delta);
     });
     for_each_key(tile, query, [&](Index i, auto part) {
-      const Vec p = part.get(scores + i);
-      part.put(grads + i, p * (part.get(grads + i) - delta));
-      if (mask != nullptr) part.put(scores + i, p * part.get(mask + i));
+      const Vec p = part.get(scores + i), ds = p * (part.get(grads + i) - delta);
+      const Vec masked = mask != nullptr ? p * part.get(mask + i) : p;
+      part.put(grads + i, in_bf16 ? nearest_bf16(ds) : ds);
+      if (mask != nullptr || in_bf16) part.put(scores + i, in_bf16 ? nearest_bf16(masked) : masked);
     });
     clear_unseen(tile, query, scores);
     clear_unseen(tile, query, grads);
   });
 }
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE

@@ -7,7 +7,7 @@
 #include "kernels/simd/norms.h"
 #include "kernels/simd/softmax.h"
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 extern const SimdKernels simd_kernels;
 constexpr SimdKernels simd_kernels = {
@@ -30,19 +30,21 @@ constexpr SimdKernels simd_kernels = {
             .tensor_stats = tensor_stats,
             .update = update,
         },
-    .gemm =
-        {
-            .mr = MR,
-            .nr = NR,
-            .kc = KC,
-            .pack_panel = pack_panel<float>,
-            .pack_a = nullptr,
-            .macro_kernel = macro_kernel<float>,
-        },
+    .gemm = {.mr = MR,
+             .nr = NR,
+             .kc = KC,
+             .reads_b_in_place = MR > 8,
+             .pack_panel = pack_panel<float>,
+             .macro_kernel = macro_kernel<float>},
+    .rounding_gemm = {.mr = MR,
+                      .nr = NR,
+                      .kc = KC,
+                      .pack_panel = pack_rounded_panel,
+                      .macro_kernel = macro_kernel<float, true>},
     .causal_softmax = causal_softmax,
     .causal_softmax_backward = causal_softmax_backward,
     .round_to_bf16 = round_to_bf16,
     .has_fma = has_fma,
 };
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE

@@ -1,6 +1,6 @@
 // SIMD in one source: vectors as wide as the instruction set this file is compiled for.
 //
-// The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_ISA (a namespace
+// The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_NAMESPACE (a namespace
 // name) and NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be
 // called or inlined elsewhere: everything lives in the namespace of its instruction set. Do not call inline
 // functions of <cmath> or <algorithm>. Each file compiles a copy of its own, and the linker keeps one of them
@@ -21,7 +21,7 @@
 #include <arm_neon.h>
 #endif
 
-namespace normscope::NORMSCOPE_ISA {
+namespace normscope::NORMSCOPE_NAMESPACE {
 
 typedef float Vec __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
 typedef float UnalignedVec __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES), aligned(4), may_alias));
@@ -196,6 +196,13 @@ inline Vec at_most(float limit, Vec x) {
 #endif
 }
 
+// Nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
+inline Vec nearest_bf16(Vec x) {
+  typedef std::uint32_t Bits __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
+  const Bits bits = (Bits)x, nearest = bits + 0x7FFF + ((bits >> 16) & 1), quiet_nan = bits | 0x400000;
+  return (Vec)((x == x ? nearest : quiet_nan) & 0xFFFF0000U);
+}
+
 // A polynomial in x, its coefficients from that of the highest power on.
 template <class... Coefficients>
 inline Vec polynomial(Vec x, float highest, Coefficients... rest) {
@@ -257,4 +264,4 @@ inline ValueAndDerivative erf(Vec x) {
   return {with_sign(y, x), two_over_sqrt_pi * e};
 }
 
-}  // namespace normscope::NORMSCOPE_ISA
+}  // namespace normscope::NORMSCOPE_NAMESPACE
