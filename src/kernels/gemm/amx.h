@@ -119,16 +119,14 @@ inline void pack_tiles_of_a(const Matrix<float>& a, Bf16Pair* out, Index stride)
 }
 
 extern const GemmKernel<Bf16Pair> bf16_kernel;
-constexpr GemmKernel<Bf16Pair> bf16_kernel = {
-    .mr = block_size,
-    .nr = NR,
-    .kc = KC,
-    .packs_a_by_rows = true,
-    .steps_at_once = pairs_per_tile,
-    .pack_panel = pack_tiles_of_b,
-    .pack_a = pack_tiles_of_a,
-    .macro_kernel = tiles_macro_kernel,
-};
+constexpr GemmKernel<Bf16Pair> bf16_kernel = {.mr = block_size,
+                                              .nr = NR,
+                                              .kc = KC,
+                                              .packs_a_by_rows = true,
+                                              .steps_at_once = pairs_per_tile,
+                                              .pack_panel = pack_tiles_of_b,
+                                              .pack_a = pack_tiles_of_a,
+                                              .macro_kernel = tiles_macro_kernel};
 static_assert(NR == block_size && lanes == pairs_per_tile);
 
 }  // namespace normscope::NORMSCOPE_NAMESPACE

@@ -8,14 +8,12 @@
 namespace normscope::NORMSCOPE_NAMESPACE {
 
 extern const GemmKernel<Bf16Pair> bf16_kernel;
-constexpr GemmKernel<Bf16Pair> bf16_kernel = {
-    .mr = MR,
-    .nr = NR,
-    .kc = KC,
-    .pack_panel = pack_panel<Bf16Pair>,
-    .pack_a = pack_a,
-    .macro_kernel = macro_kernel<Bf16Pair>,
-};
+constexpr GemmKernel<Bf16Pair> bf16_kernel = {.mr = MR,
+                                              .nr = NR,
+                                              .kc = KC,
+                                              .pack_panel = pack_panel<Bf16Pair>,
+                                              .pack_a = pack_a,
+                                              .macro_kernel = macro_kernel<Bf16Pair>};
 
 }  // namespace normscope::NORMSCOPE_NAMESPACE
 #endif
