@@ -62,6 +62,14 @@ class Numbers(CliTest):
         for number, value in zip(stated, (min(first), max(first), last[12], last[0]), strict=True):
             self.assertEqual(float(format(value, ".0e")), float(number))
 
+        rows = {(row["step"], row["layer"], row["site"]): row for row in post.rows("layers.csv")}
+        apart = [format(1 - float(rows[step, "12", "stream"]["token_cosine"]), ".0e") for step in ("1", "5")]
+        passed = [format(float(rows[step, "6", "attn_in"]["grad_rms"]) / float(rows[step, "6", "stream_mid"]["grad_rms"]),
+                         ".2g") for step in ("1", "20")]
+        stated = (*re.search(r"1 − cosine is (\S+) after block 12. At step 5 it is (\S+),", README).groups(),
+                  *re.search(r"block 6's attention passes on (\S+) of the gradient, at\s+step 20 (\S+)\. ", README).groups())
+        self.assertEqual([*map(float, apart + passed)], [*map(float, stated)])
+
     @unittest.skipUnless(LONG, "the long form")
     def test_claims(self):
         pattern = r"normscope train configs/(\w+)\.json --set (\S+) --out .*?\| (?:validation )?([0-9.]+)"
