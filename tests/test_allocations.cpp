@@ -4,7 +4,7 @@
 #include <new>
 
 #include "config_texts.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 #include "train/optimizer.h"
 #include "train/step.h"
 

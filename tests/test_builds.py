@@ -19,7 +19,7 @@ from mutants import cache_entry
 
 # A file of each kind: its own instruction set or options, the library, a reader of files, a command.
 FILES = ["kernels/isa/avx2.cpp", "kernels/isa/avx512.cpp", "kernels/isa/avx512_bf16.cpp", "kernels/isa/baseline.cpp",
-         "kernels/simd.cpp", "autograd/tape.cpp", "io/csv.cpp", "cli/check.cpp"]
+         "kernels/simd.cpp", "autograd/tape.cpp", "io/csv.cpp", "cli/check_command.cpp"]
 X86 = platform.machine() in ("x86_64", "AMD64")
 FLAGS = ["-Ofast -ffast-math -ffp-contract=fast" + " -march=native" * X86,
          "-ffinite-math-only -funsafe-math-optimizations" + " -mavx512f -mavx512vl" * X86,

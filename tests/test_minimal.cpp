@@ -6,7 +6,7 @@
 
 #include "data/batches.h"
 #include "kernels/update_rules.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 #include "model/model.h"
 #include "ops/cross_entropy.h"
 

@@ -18,7 +18,7 @@
 #include "data/batches.h"
 #include "data/corpus.h"
 #include "kernels/pointwise.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 #include "model/model.h"
 
 namespace normscope {

@@ -6,7 +6,7 @@
 
 #include "io/csv.h"
 #include "io/file.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 
 namespace normscope {
 

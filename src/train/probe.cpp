@@ -3,7 +3,7 @@
 #include "config/dump.h"
 #include "kernels/pointwise.h"
 #include "logs/record.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 #include "train/checkpoint.h"
 #include "train/step.h"
 

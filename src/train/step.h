@@ -8,7 +8,7 @@
 #include "config/run_config.h"
 #include "data/batches.h"
 #include "logs/run_folder.h"
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 #include "model/model.h"
 #include "train/optimizer.h"
 #include "train/ranks.h"

@@ -4,7 +4,7 @@
 #include "kernels/gemm/microkernel.h"
 #include "kernels/simd.h"
 #include "kernels/simd/elementwise.h"
-#include "kernels/simd/norms.h"
+#include "kernels/simd/norm_loops.h"
 #include "kernels/simd/softmax.h"
 
 namespace normscope::NORMSCOPE_NAMESPACE {

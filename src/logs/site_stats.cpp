@@ -1,4 +1,4 @@
-#include "logs/sites.h"
+#include "logs/site_stats.h"
 
 #include <algorithm>
 #include <cmath>
