@@ -5,12 +5,21 @@
 # options, and what is used again: scripts/reproduce.py --help
 set -euo pipefail
 cd "$(dirname "$0")/.."
+names=$(sed -n 's/^<!-- results:\(.*\) -->$/\1/p' configs/papers/README.md)
 if [[ ${1:-} = -h || ${1:-} = --help ]]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' scripts/reproduce.sh
   printf '\nNAMEs:\n'
-  sed -n 's/^<!-- results:\(.*\) -->$/\1/p' configs/papers/README.md | paste -sd' ' | fold -sw 100
+  paste -sd' ' <<<"$names" | fold -sw 100
   exit
 fi
+before=
+for word in "$@"; do  # a wrong name is an error before the build
+  if [[ $word != -* && $before != --out ]] && ! grep -qxF -- "$word" <<<"$names"; then
+    echo "[reproduce] no experiment '$word'; there are $(paste -sd, <<<"$names" | sed 's/,/, /g')" >&2
+    exit 2
+  fi
+  before=$word
+done
 
 scripts/build.sh normscope
 exec /usr/bin/python3 scripts/reproduce.py "$@"

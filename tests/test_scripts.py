@@ -53,6 +53,11 @@ class Scripts(CliTest):
                                 f"{group}/cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
                                 f"{group}/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}), 3)
 
+    def test_a_wrong_name_of_an_experiment_is_an_error_before_the_build(self):
+        result = self.run_script(os.path.join(SCRIPTS, "reproduce.sh"), "--quick", "nosuch")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertRegex(result.stderr, r"^\[reproduce\] no experiment 'nosuch'; there are .*, xiong.*\n$")
+
     def test_a_tilde_behind_an_equals_sign_is_the_home_folder(self):
         self.config()
         result = self.run_script(os.path.join(SCRIPTS, "sweep.py"), "tiny.json", "--set", "train.lr=1,2", "--dry-run",
