@@ -508,7 +508,7 @@ class Stopped(SweepTest):
         process.kill()
         process.communicate()
         run = Run(self.path("out", "steps=10000000_seed=1"))
-        self.wait_for(lambda: os.path.exists(run.file("summary.json")))
+        self.wait_for(lambda: run.summary["status"] != "running")
         self.assertEqual(run.summary["status"], "interrupted")
 
     def test_signals_stop_it_and_save_the_runs(self):

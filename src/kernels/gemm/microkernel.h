@@ -227,7 +227,7 @@ constexpr Index row_copy_size = KC + lanes, band_copy_size = MR * row_copy_size;
 
 // Copy all bands, in the order of A's memory; copies + i * band_copy_size becomes the i-th. Whole vectors are
 // copied. Stores run past the end of a copied row; the next row overwrites these numbers. Loads run past the
-// end of a band's row but stay inside A, except in A's last row, which is therefore copied number by number.
+// end of a band's row; where they would leave A, the row is copied number by number.
 template <bool rounds>
 inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
   const auto rounded = [](Vec v) { return rounds ? nearest_bf16(v) : v; };
@@ -239,7 +239,8 @@ inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, fl
       const Index rows = bands.begin(band + 1) - bands.begin(band);
       const float* from = row + bands.begin(band);
       float* to = copies + band * band_copy_size + p * rows;
-      if (p + 1 < k) {
+      const Index left = (k - 1 - p) * a.stride + m - bands.begin(band);  // numbers of A from here to its end
+      if (left >= (rows + lanes - 1) / lanes * lanes) {
         for (Index r = 0; r < rows; r += lanes) store(to + r, rounded(load(from + r)));
       } else {
         for (Index r = 0; r < rows; ++r) to[r] = rounded(splat(from[r]))[0];
