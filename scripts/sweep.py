@@ -30,7 +30,6 @@ import os
 import queue
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -126,8 +125,8 @@ def progress(runs, running, jobs):
     counts = collections.Counter(run.status for run in runs)
     others = [f"{counts[status]} {status}" for status in ("diverged", "failed", "interrupted") if counts[status]]
     parts = [f"{counts['done']} of {len(runs)} done", *others, f"{running} running"]
-    if seconds := [run.summary.get("seconds", 0) for run in runs if run.summary]:
-        parts.append(f"about {clock(statistics.mean(seconds) * counts[''] / jobs)} left")
+    if (seconds := sweep_time.seconds_left(runs, jobs)) is not None:
+        parts.append(f"about {clock(seconds)} left")
     return ", ".join(parts)
 
 

@@ -182,6 +182,17 @@ class Runs(SweepTest):
             seconds = sweep_time.expected_seconds(runs, 3, None)
         in_steps = 20 + (1 * 30 + 300) / 30 / 3  # one evaluation of a batch, the last one of the whole split
         self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
+        first, second = (pathlib.Path(self.folder, name) for name in ("first", "second"))
+        for run, folder, rows in ((runs[3], first, "1,9\n3,11\n11,19\n2"), (runs[4], second, "1,9")):
+            run.folder = folder
+            folder.mkdir()
+            (folder / "metrics.csv").write_text("step,seconds\n" + rows)
+        runs[5].folder = pathlib.Path(self.folder, "none")
+        self.assertIsNone(sweep_time.seconds_left(runs[4:], 2))  # the row is torn
+        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:4], 2), in_steps - 19)  # a second a step
+        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:], 2), 2 * in_steps - 19)
+        runs[3].status, runs[3].summary = "done", {"seconds": 50}
+        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:], 1), 100)
         for seconds, words in ((0.2, "1 second"), (40, "40 seconds"), (400, "7 minutes"), (9000, "2.5 hours")):
             self.assertEqual(sweep_time.duration(seconds), words)
 
@@ -578,7 +589,7 @@ class Stopped(SweepTest):
         process = self.begin()
         with self.assertRaises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
-        os.close(folder)
+        fcntl.flock(folder, fcntl.LOCK_UN)
         self.end(process, 0)
         self.assertEqual(self.statuses(), ["done"])
 

@@ -1,5 +1,5 @@
-"""The time that a sweep will take: some steps of each shape of its runs are trained, in as many copies at a time as the
-sweep trains runs."""
+"""The time that a sweep will take. Before it: some steps of each shape of its runs are trained, in as many copies at a
+time as the sweep trains runs. In it: from the runs that have ended and the steps that the others have logged."""
 
 import contextlib
 import csv
@@ -14,6 +14,7 @@ from pathlib import Path
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: from its second step on, and until then
+ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
 QUICK = ("log.every=1", "log.layers_every=0", "eval.every=0", "checkpoint.every=0")
 
@@ -26,9 +27,34 @@ def expected_seconds(runs, jobs, start):
         steps[shape] = step_seconds(run, jobs, max(LEAST, SECONDS / len(shapes)), start)
         if steps[shape] is None:
             return None
+    return end_of((run_seconds(run.config, steps[shape_of(run.config)]) for run in runs), jobs)
+
+
+def seconds_left(runs, jobs):
+    """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time. A run that has logged
+    no step is taken to last as long as the others on average; None if all are such."""
+    ended = [run.summary["seconds"] for run in runs if "seconds" in run.summary]
+    times = [time_of(run) for run in runs if not run.status]
+    known = ended + [whole for whole, _ in times if whole is not None]
+    if not known:
+        return None
+    return end_of((statistics.fmean(known) if left is None else left for _, left in times), jobs)
+
+
+def time_of(run):
+    """(the seconds that a run will take, those left of them) by the steps that it has logged; (None, None) without."""
+    with contextlib.suppress(OSError):  # a text that is gone: the run will fail
+        if rows := logged(run.folder):
+            whole = run_seconds(run.config, mean_step(rows))
+            return whole, max(0.0, whole - rows[-1][1])
+    return None, None
+
+
+def end_of(seconds, jobs):
+    """When the last of runs that take so many seconds ends, `jobs` at a time, each started as soon as one has ended."""
     free_at = [0.0] * jobs
-    for run in runs:
-        heapq.heapreplace(free_at, free_at[0] + run_seconds(run.config, steps[shape_of(run.config)]))
+    for duration_of_run in seconds:
+        heapq.heapreplace(free_at, free_at[0] + duration_of_run)
     return max(free_at)
 
 
@@ -60,10 +86,14 @@ def step_seconds(run, jobs, seconds, start):
 
 
 def logged(folder):
-    """[(step, seconds)] of the whole rows of a run's metrics.csv."""
-    with contextlib.suppress(OSError):
-        lines = (folder / "metrics.csv").read_text(encoding="utf-8").split("\n")[:-1]
-        return [(int(row["step"]), float(row["seconds"])) for row in csv.DictReader(lines)]
+    """[(step, seconds)] of the first and the last whole row of a run's metrics.csv; fewer if it has fewer rows."""
+    with contextlib.suppress(OSError), open(folder / "metrics.csv", "rb") as file:
+        lines = [file.readline(), file.readline()]
+        file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - ROW_BYTES))
+        lines += file.read().splitlines(keepends=True)
+        whole = [line.decode("utf-8", "replace") for line in lines if line.endswith(b"\n")]
+        rows = csv.DictReader([*whole[:2], *whole[2:][-1:]])
+        return [(int(row["step"]), float(row["seconds"])) for row in rows]
     return []
 
 
