@@ -216,7 +216,7 @@ def run():
     parser.add_argument("-o", "--output", metavar="FILE", help="HTML file to write (default: report.html in the folder "
                         "that holds the runs)")
     parser.add_argument("--watch", action="store_true", help="write the page again as runs get rows, until all have "
-                        "ended (a killed run never does: stop with Ctrl-C); a browser that shows it reloads it")
+                        "ended; a browser that shows it reloads it")
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_path(args.output, runs, "report", (".html", ".htm"))

@@ -376,10 +376,12 @@ class Unfinished(CompareTest):
         process = self.start("train", self.config(changes), "--out", "run", "--quiet")
         run = Run(self.path("run"))
         self.wait_for(lambda: os.path.exists(run.file("checkpoint.safetensors")))
+        self.assertIn(": running at step ", self.remarks("unfinished", "run")[0])
         process.kill()
         process.communicate()
-        steps = run.summary["steps"]
-        self.assertIn(f": running (or killed) at step {steps} of 10,000,000; ", self.remarks("unfinished", "run")[0])
+        steps, rows = run.summary["steps"], run.rows("metrics.csv")
+        self.assertIn(f": stopped at step {max(steps, int(rows[-1]['step'])):,} of 10,000,000; ",
+                      self.remarks("unfinished", "run")[0])
         if steps == 0:  # killed between the checkpoint and its summary
             return
         whole = self.train("whole", merged(changes, {"train": {"steps": steps}}))
@@ -388,7 +390,7 @@ class Unfinished(CompareTest):
             self.assertEqual(run.summary[key], whole.summary[key], key)
         self.assertEqual((run.summary["status"], run.summary["final_val_loss"]), ("running", None))
         (entry,) = self.comparison("run")["runs"]
-        self.assertEqual((entry["status"], entry["metrics"]["growth"]["mean"]), ("running", whole.summary["growth"]))
+        self.assertEqual((entry["status"], entry["metrics"]["growth"]["mean"]), ("stopped", whole.summary["growth"]))
 
     def test_a_resumed_run_never_has_figures_of_steps_to_come(self):
         """Killed as soon as it has begun again, after it had diverged behind its checkpoint."""

@@ -2,9 +2,11 @@
 """The HTML report: its content, that it needs nothing but itself, and that no text of a run becomes markup."""
 
 import contextlib
+import fcntl
 import html
 import json
 import multiprocessing
+import os
 import re
 import time
 import unittest
@@ -123,7 +125,7 @@ class Report(MadeRuns):
             self.make(f"p/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         page = self.report(lost, fresh, "p")
         states = {row[0]: row[2] for row in page.tables[0][1:]}
-        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "running",
+        self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "stopped",
                                   "0 steps · lr 0.001": "probe"})
         self.assertIn(
             "<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite; nothing had grown since step 1</li>", page.content)
@@ -150,10 +152,11 @@ class Report(MadeRuns):
         self.assertLess(2 * len(long["steps"]) * long["layers"] * len(long["sites"]), 10_001)
         self.assertLess(len(page.content), 1_000_000)
 
-    def test_watching_rewrites_the_page_until_the_run_has_ended(self):
+    def test_watching_rewrites_the_page_until_the_run_is_killed(self):
         run, page = self.make("run"), self.root / "live.html"
-        summary = (run / "summary.json").read_text()
         (run / "summary.json").unlink()
+        folder = os.open(run, os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)  # as the program does
 
         def watch():
             with without_pictures(), mock.patch("sys.argv", ["report.py", "--watch", str(run), "-o", str(page)]), \
@@ -175,8 +178,9 @@ class Report(MadeRuns):
         with open(run / "layers.csv", "a", encoding="utf-8") as rows:
             rows.write("70,0,stream,0,1,1,0,1,1,1,0\n")
         wait_for(lambda content: '"steps":[1,10,20,30,40,50,60,70]' in content)
-        (run / "summary.json").write_text(summary)
-        wait_for(lambda content: 'http-equiv="refresh"' not in content)
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        wait_for(lambda content: 'http-equiv="refresh"' not in content and
+                 "<li>pre · layernorm: stopped at step 60 of 60; " in content)
         watching.join(60)
         self.assertEqual(watching.exitcode, 0)
 

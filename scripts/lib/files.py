@@ -1,7 +1,9 @@
-"""Files as the program reads and writes them: JSON may have comments; a file is replaced whole or not at all."""
+"""Files as the program reads and writes them: JSON may have comments; a file is replaced whole or not at all; a run's
+folder is locked while it is trained."""
 
 import collections
 import errno
+import fcntl
 import json
 import os
 import re
@@ -38,6 +40,24 @@ def read_json(path):
         raise ScriptError(f"there is no file {printable(path)}") from None
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise ScriptError(f"{printable(path)}: {printable(error)}") from None
+
+
+def is_locked(folder):
+    """Whether a `normscope train` holds the lock on the folder of its run; None if the file system has no locks. One
+    that a killed sweep had started holds it until its state is saved."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # there is no such folder yet, or the program will report its fault
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def write_atomically(path, content):

@@ -107,8 +107,6 @@ def value_text(key, value):
 
 def config_text(value):
     """A key's value as a config writes it; a text that shares its path with another also has its hash."""
-    if value is None:
-        return "no effect"
     if isinstance(value, dict) and "hash" in value:
         return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
     return json.dumps(value, ensure_ascii=False)

@@ -13,7 +13,7 @@ from lib.divergence import divergence_text
 from lib.keys import NORMS, PLACEMENTS, placements
 from lib.labels import config_text, value_text
 from lib.pairs import CLEAR, TOO_FEW, incomparable_keys, standard_deviation
-from lib.runs import NORM, PLACEMENT, RUNNING
+from lib.runs import NORM, PLACEMENT
 
 TO_TARGET = "steps_to_target"
 MANY_COMPARISONS = 5
@@ -170,11 +170,7 @@ def diverged_text(group):
 
 def unfinished_text(runs):
     """How far runs are that are not done."""
-    def state(status):
-        return "running (or killed)" if status == RUNNING else printable(status)
-
-    texts = [f"{state(run.record['status'])} at step {run.record.get('steps', 0):,} of {run.value(STEPS) or 0:,}"
-             for run in runs]
+    texts = [f"{printable(run.record['status'])} at step {run.last_step():,} of {run.value(STEPS) or 0:,}" for run in runs]
     return f"{listed(texts)}; metrics of a run that is not done are no result"
 
 

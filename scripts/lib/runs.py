@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError, printable, run_command
+from lib.files import is_locked
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -46,7 +47,7 @@ def shortened(text, length):
 
 UNLOGGED = "set log.layers_every above 0 and train again"
 STEP_BYTES = 4000  # the rows of a layer and step in layers.csv or params.csv take less
-RUNNING = "running"  # the status of a run that is still training or was killed
+RUNNING, STOPPED = "running", "stopped"  # the status of a run that is still training; of one that was killed
 
 
 class Run:
@@ -144,11 +145,13 @@ class Run:
 
     @functools.cached_property
     def record(self):
-        """{name: value} of the status and the numbers in summary.json, which a run writes at its start, at checkpoints and
-        at its end."""
+        """{name: value} of the numbers in summary.json, which a run writes at its start, at checkpoints and at its end,
+        and of the status: the program cannot write STOPPED, so an unlocked folder says so."""
         record = {key: value for key, value in self.summary.items() if _is_metric(key, value)}
         status = self.summary.get("status")
-        return record | {"status": status if isinstance(status, str) else RUNNING}
+        if not isinstance(status, str) or status == RUNNING:
+            status = STOPPED if is_locked(self.folder) is False else RUNNING
+        return record | {"status": status}
 
     @property
     def text_hash(self):
@@ -171,6 +174,10 @@ class Run:
             if not np.array_equal(rows[:, 0], np.arange(1, len(rows) + 1)):
                 rows = rows[:0]
         return rows
+
+    def last_step(self):
+        """The step to which training is known to have come: that of the last checkpoint or row of metrics.csv."""
+        return int(max(self.record.get("steps", 0), self._column("step").max(initial=0)))
 
     def _column(self, column):
         """The steps at which metrics.csv has a value in the column and these values; none if it cannot be read."""

@@ -9,7 +9,7 @@ import io
 import os
 
 from lib.command import ScriptError, printable
-from lib.files import read_json, write_atomically
+from lib.files import is_locked, read_json, write_atomically
 from lib.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
 
 LOCK = ".lock"  # a file in the folder of a sweep
@@ -51,7 +51,7 @@ class Locks:
         """Locks the run for this sweep. False: another sweep or a `normscope train` trains it now."""
         if not self.try_lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
-        if is_free(run.folder):
+        if not is_locked(run.folder):
             return True
         self.release(run)
         return False
@@ -64,24 +64,6 @@ class Locks:
 def byte_of(run):
     """The byte of the lock file that stands for a run."""
     return 1 + int.from_bytes(hashlib.sha256(run.name.encode()).digest()[:7])
-
-
-def is_free(folder):
-    """Whether no `normscope train` holds the lock on the folder of its run. One that a killed sweep had started holds
-    it until its state is saved."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # there is no such folder yet, or the program will report its fault
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    finally:
-        os.close(descriptor)
-    return True
 
 
 class Table:
