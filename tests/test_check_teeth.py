@@ -140,6 +140,11 @@ FAULTS = [
     ("a norm's backward without its projection, in qk_norm", "kernels/reference/kernels.cpp",
      [("kernels/reference/kernels.cpp", " + «dvar * 2 * (x[i] - mean) / n» + ", "0.0")],
      {"qk_norm": True, "norm": "dyt"}, {3}),
+    ("a weight's gradient in double that is rounded to float", "model/transformer.cpp",
+     [("ops/linear.h", "add_product(d.t(), x, weight);",
+       "add_product(d.t(), x, weight); if (PLANTED && t.wants_gradient(weight)) for (Index i = 0; i < weight.size(); ++i)"
+       " t.gradient(weight).data[i] = static_cast<float>(t.gradient(weight).data[i]);")],
+     {"position": "sinusoidal"}, {1}),
     ("a softmax whose backward subtracts a thousandth too much", "kernels/attention.cpp",
      [("kernels/reference/kernels.h", "mean += «p * dp[j]»;", "p * dp[j] * 1.001")], {}, {3}),
     # Small ones.

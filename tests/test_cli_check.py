@@ -34,12 +34,13 @@ class Check(CliTest):
     def test_laws_of_each_placement_and_variant(self):
         for model, skipped in (
             ({}, set()),
-            ({"norm_placement": "post"}, {1}),
+            ({"norm_placement": "post"}, set()),
             ({"norm_placement": "res_post", "norm": "rmsnorm", "activation": "relu"}, set()),
             ({"norm_placement": "peri", "qk_norm": True, "position": "rope"}, set()),
             ({"norm_placement": "rezero"}, {1}),
             ({"norm": "dyt"}, {1}),
-            ({"norm_placement": "mix", "norm": "groupnorm", "bias": True, "activation": "swiglu"}, {1}),
+            ({"norm_placement": "mix", "norm": "groupnorm", "bias": True, "activation": "swiglu"}, set()),
+            ({"norm_placement": "post", "norm": "rmsnorm"}, {1}),
         ):
             with self.subTest(model):
                 errors, result = self.check(**model)

@@ -102,8 +102,8 @@ bool is_detached(const ModelConfig& config) {
   return config.norm_detach && norm_row(config.norm).has_detached;
 }
 
-// The parameters and gradients in which the laws of scale are read: the config almost without eps, without
-// biases, untied.
+// The parameters and gradients in which the laws of scale and of means are read: the config almost without
+// eps, without biases, untied.
 struct ScaleModel {
   explicit ScaleModel(const CheckInput& given)
       : model(given, variant(given.config.model, 1e-24)), rounded(model.gradients) {
@@ -119,7 +119,7 @@ struct ScaleModel {
   }
   static ModelConfig variant(ModelConfig config, double eps) {
     config.norm_eps = eps;  // with 0 a norm of zeros would give NaN
-    config.bias = config.ffn_bias = config.tie_embeddings = false;
+    config.bias = config.ffn_bias = config.norm_bias = config.tie_embeddings = false;
     return config;
   }
   // <W, dW> of one of some equal parts of a matrix, or of its rounded gradient.
@@ -202,6 +202,38 @@ Worst stream_product(ScaleModel& test) {
   return worst;
 }
 
+// A norm that subtracts a token's mean writes gain x^, where x^ sums to 0. So dW (1/gain) = 0 for each matrix
+// W that reads it: a direction of its inputs that no gradient moves (arXiv 2603.27432).
+Worst centred_products(ScaleModel& test) {
+  Worst worst;
+  const NormRow& row = norm_row(test.config.norm);
+  if (!row.centred || !row.has_statistics() || row.non_causal()) return worst;
+  const auto add = [&](const NormParameters& norm, int weight) {
+    if (!norm.present || weight == no_parameter) return;
+    const Parameter& p = test.layout[weight];
+    const double* dW = test.model.gradients.at(p);
+    Numbers inverse(p.cols(), 1), product;
+    if (norm.weight != no_parameter)
+      for (Index i = 0; i < p.cols(); ++i)
+        inverse[i] /= test.model.parameters.at(test.layout[norm.weight])[i];
+    for (Index i = 0; i < p.size; i += p.cols()) product.push_back(dot(p.cols(), dW + i, inverse.data()));
+    worst.add(p.name, l2_norm(p.rows(), product.data()),
+              l2_norm(p.size, dW) * l2_norm(p.cols(), inverse.data()));
+  };
+  NormParameters stream = test.layout.embed_norm;  // the norm that wrote it, if any
+  const auto add_sublayer = [&](const SublayerParameters& p, std::initializer_list<int> first_weights) {
+    for (const int weight : first_weights) add(p.norm_in.present ? p.norm_in : stream, weight);
+    add(p.norm_inner, p.out.weight);
+    stream = p.norm_out;
+  };
+  for (const BlockParameters& p : test.layout.blocks) {
+    add_sublayer(p.attn, {p.qkv.weight});
+    add_sublayer(p.ffn, {p.ffn_in.weight, p.ffn_gate.weight});
+  }
+  add(test.layout.final_norm.present ? test.layout.final_norm : stream, test.layout.head);
+  return worst;
+}
+
 // The error of one parameter's gradient g against central differences of the loss, and the size to which it
 // is relative; none if the tensor is skipped. check.h has the rule, at compare_with_differences().
 // `loss_noise`, `gradient_noise`: what rounding moves the loss, and <g, d>.
@@ -248,7 +280,8 @@ std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, d
 
 Outcome scales(const CheckInput& given) {
   ScaleModel test(given);
-  Outcome outcome{.does_not_apply = "no norm hides the scale of every branch, of heads or of the stream"};
+  Outcome outcome{.does_not_apply =
+                      "no norm hides a mean, or the scale of every branch, of heads or of the stream"};
   for (const auto& [law, worst] : {
            std::pair("a norm after the branch: <W, dW> = 0 of matrices in which it is linear",
                      branch_products(test)),
@@ -256,6 +289,8 @@ Outcome scales(const CheckInput& given) {
             head_products(test)},
            {"the stream's scale does not matter: sum of <W, dW> over all that write it = 0",
             stream_product(test)},
+           {"a norm that subtracts the mean: dW (1/gain) = 0 of the matrices that read it",
+            centred_products(test)},
        })
     if (!worst.empty()) outcome.results.push_back(worst.result(law, identity_limit));
   return unless_nan(given, outcome);
