@@ -58,9 +58,9 @@ class Torch(unittest.TestCase):
         rows = checker.combinations()
         self.assertGreaterEqual(len(rows), (8 * 7 + 2) * 5 + 20)
         results = checker.check(rows if LONG else by_pairs(rows))
-        for name, (error, tensor) in results.items():
+        for name, (error, limit, tensor) in results.items():
             with self.subTest(name, tensor=tensor):
-                self.assertFalse(not error <= 1e-4, error)
+                self.assertFalse(not error <= limit, error)
                 self.assertGreater(error, 0, "float32 against float64 is never exact: nothing was compared")
         worst = max(results, key=lambda name: results[name][0])
         print(f"worst of {len(results)} combinations: {results[worst][0]:.2e} ({worst})")
@@ -75,7 +75,8 @@ class Torch(unittest.TestCase):
                 else:
                     tensors["grad.blocks.0.ffn_norm.weight"] *= 1.001
             with self.subTest(fault):
-                self.assertGreater(checker.check({"planted": model}, spoil)["planted"][0], 1e-4)
+                error, limit, _ = checker.check({"planted": model}, spoil)["planted"]
+                self.assertGreater(error, limit)
 
 
 def largest_error(given, exact):

@@ -31,8 +31,11 @@ bool is_wsd(Config c) { return c.train.schedule == ScheduleKind::wsd; }
 bool is_gpt2(Config c) { return c.model.init.scheme == InitScheme::gpt2; }
 
 template <OptimizerKind... kinds>
-bool optimizer_is_one_of(Config c) {
-  return ((c.train.optimizer == kinds) || ...);
+Condition optimizer_is_one_of() {
+  std::string names;
+  ((names += (names.empty() ? "" : " and ") + std::string(name_of(kinds))), ...);
+  return {[](Config c) { return ((c.train.optimizer == kinds) || ...); },
+          "only optimizers " + names + " have it"};
 }
 
 const Condition placement_has_norms = {[](Config c) { return any_placement(c, &Placement::has_norms); },
@@ -80,10 +83,8 @@ const Condition rate_has_schedule = {has_schedule,
                                      "at most one step follows the warm-up, and it trains at lr"};
 const Condition schedule_is_wsd = {is_wsd, "only schedule wsd has it"};
 const Condition rate_falls_to_min = {rate_falls, "the rate never falls"};
-const Condition has_adam_moments = {optimizer_is_one_of<OptimizerKind::adamw, OptimizerKind::muon>,
-                                    "only optimizers adamw and muon have it"};
-const Condition has_momentum = {optimizer_is_one_of<OptimizerKind::sgd, OptimizerKind::muon>,
-                                "only optimizers sgd and muon have it"};
+const Condition has_adam_moments = optimizer_is_one_of<OptimizerKind::adamw, OptimizerKind::muon>();
+const Condition has_momentum = optimizer_is_one_of<OptimizerKind::sgd, OptimizerKind::muon>();
 const Condition logs_layers = {[](Config c) { return c.log.layers_every > 0; },
                                "log.layers_every is 0, which logs no layers"};
 
