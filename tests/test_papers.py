@@ -23,8 +23,8 @@ import reproduce
 from lib import forward, mean_field, papers, papers_results, papers_run, papers_tables, safetensors_io
 from lib.command import ScriptError
 from lib.runs import Run
-from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, gap, identity,
-                    lr_sensitivity, muon_norms, radial, sharpness_order)
+from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, direction, gap,
+                    identity, lr_sensitivity, muon_norms, radial, sharpness_order)
 
 NAMES = papers.names_of_experiments()
 MODULES = {name: papers.experiment(name) for name in NAMES}
@@ -41,6 +41,7 @@ OF_RESULTS = {
         abs(runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.01")
             - runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.03")) for depth in (6, 12, 24, 48))},
     "muon_norms": {0.08: lambda runs: muon_norms.gaps_to_rmsnorm(runs)["muon, derf"]},
+    "direction": {0.003: lambda runs: float(runs.rows[0]["lr"]) * float(runs.rows[0]["weight_decay"])},
     "equilibrium": {0.08: lambda runs: math.sqrt(2 * 0.003 * 1.0)},
     "clustering": {0.04: lambda probes: max(
         abs(clustering.power(probes, placement) - law)
@@ -465,6 +466,22 @@ class Measured(CliTest):
             for cosine, law in radial.turned(run)[:-1]:
                 self.assertAlmostEqual(cosine, law, delta=0.05)
                 self.assertLess(cosine, 0.9999)
+
+    def test_centring_leaves_a_direction_to_decay(self):
+        train = {"optimizer": "sgd", "lr": 0.3, "weight_decay": 0.1, "schedule": "constant"}
+        for norm, is_free in (("layernorm", False), ("rmsnorm", True)):
+            run = Run(self.train(norm, {"model": {"norm": norm, "norm_affine": False}, "train": train}).path)
+            for left, law, _, gradient in np.array(direction.direction(run)).reshape(-1, 4):
+                self.assertEqual([gradient > 1e-3, abs(left / law - 1) > 1e-3], [is_free, is_free], norm)
+
+    def test_a_norm_s_bias_gives_that_direction_a_gradient_of_rank_one(self):
+        model = measure.Model(self.train("run", {"model": {"bias": True}, "train": {"lr": 0.1}}).path)
+        for norm, reader in (("attn_norm", "attn.qkv"), ("ffn_norm", "ffn.in")):
+            gain, bias = (model.weights[f"blocks.0.{norm}.{part}"].astype(float) for part in ("weight", "bias"))
+            gradient, of_bias = (model.tensors[f"grad.blocks.0.{reader}.{part}"].astype(float)
+                                 for part in ("weight", "bias"))
+            self.assertGreater(abs((bias / gain).sum() * of_bias).max(), 1e-5)
+            np.testing.assert_allclose(gradient @ (1 / gain), (bias / gain).sum() * of_bias, atol=1e-6)
 
     def test_a_final_norm_makes_the_gradient_orthogonal(self):
         for final_norm, low, high in ((True, 0, 1e-4), (False, 1e-3, 1)):

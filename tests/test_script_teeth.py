@@ -21,7 +21,7 @@ import test_papers
 import test_plots_values
 import measure  # in scripts, which cli.py puts on the path
 from lib import forward, papers
-from papers import centred, clustering, gap, radial
+from papers import centred, clustering, direction, gap, radial
 
 LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups", "lib.remarks", "lib.differences", "lib.labels")
 
@@ -126,6 +126,9 @@ FAULTS = [
      lambda: mock.patch.object(gap.np, "interp", lambda x, known, values: values[np.argmin(np.abs(known - x))])),
     ("a law of lengths without decay", test_papers, "test_lengths_of_weights_before_a_norm_follow_their_law",
      lambda: mock.patch.object(radial, "law_of_length", lengthened)),
+    ("the direction of a matrix's outputs, not of its inputs", test_papers,
+     "test_centring_leaves_a_direction_to_decay",
+     lambda: mock.patch.object(direction, "along_ones", lambda W: np.linalg.norm(W.sum(0)) / np.linalg.norm(W))),
     ("a claim whose bounds are turned", test_papers, "test_a_missed_claim_is_a_failure",
      lambda: mock.patch.object(papers.Claim, "__init__", with_turned_bounds(papers.Claim.__init__))),
 ]
