@@ -93,6 +93,26 @@ class Axes(MadeRuns):
             self.assertEqual([line for line in axes.lines if line.get_marker() == "^" and line.get_markersize() == 9],
                              [])
 
+    def on_lines(self, axes, name):
+        """Whether the text of an annotation lies on a line."""
+        note = next(note for note in axes.texts if name in note.get_text())
+        note.update_positions(axes.figure.canvas.get_renderer())
+        box = matplotlib.text.Text.get_window_extent(note)
+        return any(line.get_transform().transform_path(line.get_path()).intersects_bbox(box, filled=False)
+                   for line in axes.lines)
+
+    def test_names_and_marks_lie_on_no_line_and_leave_the_curves_their_axis(self):
+        shallow, deep = self.make("shallow"), self.make("deep", model__n_layer=12)
+        by_depth, *_ = plot.layers(shallow, deep).axes  # level: both have the same gradient
+        self.assertFalse(self.on_lines(by_depth, "L 3"))
+        rows = (shallow / "metrics.csv").read_text().splitlines()
+        (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1", *rows[2:]]) + "\n")
+        axes = plot.loss(shallow, deep).axes[0]
+        self.assertFalse(self.on_lines(axes, "▲ 40.5"))
+        self.assertEqual([note.get_text() for note in axes.texts if "gram" in note.get_text()],
+                         ["bigram 1.50", "unigram 2.75"])
+        self.assertLess(axes.get_xlim()[1], 1.2 * 60)
+
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
         low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3},
                                           None)

@@ -4,10 +4,12 @@ off without a mark."""
 import functools
 
 from lib.figures import look, scaled, text_size
-from lib.panels import BLANK, tick_text
+from lib.panels import BLANK, put_where_free, tick_text
 from lib.runs import np
 from matplotlib.collections import LineCollection, PolyCollection  # after runs, which finds a Python that has it
 from matplotlib.colors import to_hex
+
+SHIFTS = (-5, 5, 12, 20, 30)  # points from a value's place to the mark of it: the first one puts the arrow there
 
 
 def drawing(plot):
@@ -27,7 +29,7 @@ def drawing(plot):
 def mark_outside(axes):
     """Marks what lies outside the limits of the y axis: for each colour an arrow at the upper edge with the largest
     value, and one at the lower edge with the smallest."""
-    renderer, (low, high) = axes.figure.canvas.get_renderer(), axes.get_ylim()
+    low, high = axes.get_ylim()
     tops, bottoms = {}, {}  # {colour: (value, x)}
     for color, points in drawn_points(axes):
         for (x, y) in points[points[:, 1] > high]:
@@ -36,7 +38,7 @@ def mark_outside(axes):
             bottoms[color] = min(bottoms.get(color, (y, x)), (y, x))
     for edge, arrow, extremes in ((1, "▲", sorted(tops.items(), key=lambda item: item[1], reverse=True)),
                                   (0, "▼", sorted(bottoms.items(), key=lambda item: item[1]))):
-        boxes = []
+        marks = []
         for color, (value, x) in extremes:
             text = tick_text(float(f"{value:.3g}"))
             right = (axes.transData + axes.transAxes.inverted()).transform((x, high))[0] > 0.8
@@ -44,12 +46,10 @@ def mark_outside(axes):
                                  xycoords=("data", "axes fraction"), textcoords="offset points", color=color,
                                  ha="right" if right else "left", va="top" if edge else "bottom", size=text_size(10),
                                  annotation_clip=False, bbox=BLANK, zorder=8)
-            for row in range(len(extremes)):  # from the edge inwards, until it lies on no other mark
-                mark.set_position((scaled(5 if right else -5), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row)))
-                box = mark.get_window_extent(renderer)
-                if not any(box.overlaps(other) for other in boxes):
-                    break
-            boxes.append(box)
+            # From the edge inwards and away from the point.
+            places = [(scaled(-shift if right else shift), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row))
+                      for row in range(len(extremes)) for shift in SHIFTS]
+            marks.append(put_where_free(axes, mark, places, marks))
 
 
 def drawn_points(axes):

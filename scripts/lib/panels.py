@@ -5,6 +5,7 @@ import math
 from lib.figures import DOTS, INK, MARKED, MARKERS, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
 from lib.runs import np
 from matplotlib import ticker  # after runs, which finds a Python that has it
+from matplotlib.text import Text
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
@@ -12,6 +13,7 @@ MARKS = 8  # markers of a long line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 # {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
 TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
+EARLY_ROWS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5)  # above its last point: places of the name of a line that ends early
 LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that lies on lines
 
@@ -84,30 +86,65 @@ def last_point(x, values):
     return (x[good[-1]], values[good[-1]]) if good.size else None
 
 
-def name_ends(axes, names, start=None):
-    """Writes the name of each labelled line beside its last point, moved apart where names would overlap. Lines that
-    end near the right edge have their names in a column right of the panel, or in it from `start` on, a share of its
-    width. A dotted grey line leads from a name to its point. To be called last, when limits and margins are final."""
-    named = [line for line in axes.lines if line.get_label() in map(literal, names)]
+def name_ends(axes, names, start=None, levels=None):
+    """Writes the name of each labelled line beside its last point, and those of `levels`, {name: height}, moved apart
+    where names would overlap. Levels and lines that end near the right edge have their names in a column right of the
+    panel, or in it from `start` on, a share of its width; the name of a line that ends earlier lies on no line, if
+    there is room. A dotted grey line leads from a name to its point. To be called last, when limits and margins are
+    final."""
     width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
     to_axes = axes.transData + axes.transAxes.inverted()
-    ends, column = [], start or 1 + scaled(14) / width
-    for line in named:
+    column, row = start or 1 + scaled(14) / width, 1.15 * text_size(10) / height
+    ends, earlier = [(to_axes.transform((0, level))[1], level_end(axes, start), name, MUTED)
+                     for name, level in (levels or {}).items()], []
+    for line in [line for line in axes.lines if line.get_label() in map(literal, names)]:
         good = np.isfinite(line.get_ydata()) & ((line.get_ydata() > 0) | (axes.get_yscale() != "log"))
         if good.any():
             x, y = to_axes.transform(line.get_xydata()[good][-1])
-            text_x = column if column - x < LONGEST_LEADER else x + scaled(10) / width
-            ends.append((text_x == column, min(max(y, 0.0), 1.0), x, text_x, line.get_label()))
-    ends.sort(key=lambda end: end[:2])
-    line = 1.15 * text_size(10) / height
-    heights = [text_y for in_column in (False, True)
-               for text_y in apart([y for at_edge, y, *_ in ends if at_edge == in_column], line)]
+            is_early = column - x >= LONGEST_LEADER
+            (earlier if is_early else ends).append((min(max(y, 0.0), 1.0), x, line.get_label(), INK))
     leader = {"arrowstyle": "-", "color": MUTED, "linestyle": DOTS, "linewidth": scaled(0.8), "relpos": (0, 0.5),
               "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
-    for (_, y, x, text_x, name), text_y in zip(ends, heights):
-        axes.annotate(name, (x, y), (text_x, text_y), xycoords="axes fraction", textcoords="axes fraction",
-                      va="center", size=text_size(10), color=INK, annotation_clip=False, bbox=BLANK, arrowprops=leader,
-                      zorder=7)
+
+    def write(y, x, name, color, text_x, text_y):
+        return axes.annotate(name, (x, y), (text_x, text_y), xycoords="axes fraction", textcoords="axes fraction",
+                             va="center", size=text_size(10), color=color, annotation_clip=False, bbox=BLANK,
+                             arrowprops=leader, zorder=7)
+
+    ends.sort(key=lambda end: end[0])
+    written = [write(*end, column, text_y) for end, text_y in zip(ends, apart([y for y, *_ in ends], row))]
+    for y, x, *end in sorted(earlier):
+        text = write(y, x, *end, x + scaled(10) / width, y)
+        heights = [y + rows * row for rows in EARLY_ROWS if 0.5 * row < y + rows * row < 1] or [y]
+        places = [(text.get_position()[0], height) for height in heights]
+        written.append(put_where_free(axes, text, places, written))
+
+
+def level_end(axes, start=None):
+    """Where a level's line ends, as a share of the panel's width, if names begin at `start`."""
+    return start - scaled(0.04) / (axes.get_position().width * axes.figure.get_figwidth()) if start else 1.0
+
+
+def put_where_free(axes, note, places, others):
+    """Puts an annotation at the first of the places where its text lies on no line and on none of the other texts, else
+    on no other text, else at the first place. Returns it."""
+    renderer = axes.figure.canvas.get_renderer()
+
+    def box_of(annotation):  # without its leader
+        annotation.update_positions(renderer)
+        return Text.get_window_extent(annotation, renderer)
+
+    boxes = [*map(box_of, others)]
+    paths = [line.get_transform().transform_path(line.get_path()) for line in axes.lines]
+    free = {False: [], True: []}  # {whether the text lies on a line: places}
+    for place in places:
+        note.set_position(place)
+        box = box_of(note)
+        if not any(map(box.overlaps, boxes)):
+            near = box.padded(scaled(2) / 72 * axes.figure.dpi)  # half a marker
+            free[any(path.intersects_bbox(near, filled=False) for path in paths)].append(place)
+    note.set_position([*free[False], *free[True], *places][0])
+    return note
 
 
 def apart(heights, least):

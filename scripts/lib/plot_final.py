@@ -9,7 +9,7 @@ from lib.drawing import drawing
 from lib.figures import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
 from lib.groups import shared_settings
 from lib.labels import value_text
-from lib.panels import THICK, band, set_panel_titles, tick_text, ticker, write_unit
+from lib.panels import THICK, band, name_ends, set_panel_titles, tick_text, ticker, write_unit
 from lib.plot_loss import common_levels, draw_levels, limits, marks_of, vocabularies
 from lib.runs import PLACEMENT, np
 
@@ -82,9 +82,9 @@ def plot(groups, x=None):
             losses = {places[value]: [*map(final_loss, group.runs)] for value, group in lines[line].items()}
             draw_losses(axes, losses, line, line.marker, next(rows) if line.diverged else 0,
                         joined=list(places) == list(places.values()))
-        draw_levels(axes, {} if log else levels)
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: tick_text(value, (1e-3, 1e4))))
         write_unit(axes, UNIT)
+        name_ends(axes, [], levels=draw_levels(axes, {} if log else levels))
     set_panel_titles(panels, [facet for facet, _ in faceted])
     for empty in panels[len(faceted):]:
         empty.remove()

@@ -6,10 +6,10 @@ import math
 
 from lib.command import ScriptError
 from lib.drawing import drawing
-from lib.figures import (MUTED, NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal,
-                         new_figure, scaled, split_by_values, text_size)
+from lib.figures import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal, new_figure, scaled,
+                         split_by_values)
 from matplotlib.lines import Line2D
-from lib.panels import (THICK, apart, band, end_mark, last_point, marked, name_ends, nothing_finite, on_steps,
+from lib.panels import (THICK, band, end_mark, last_point, level_end, marked, name_ends, nothing_finite, on_steps,
                         set_panel_titles, tick_text, ticker, whole_x, write_unit)
 from lib.groups import shared_settings
 from lib.runs import np
@@ -81,28 +81,15 @@ def limits(training, validation, levels, guessing):
     return max(0.0, low - pad), high + 1.4 * pad, False
 
 
-def draw_levels(axes, levels, end=None):
-    """Draws a dotted line for each level within the plot, with its name at the right end, `end` on the x axis; a name
-    that would overlap the one above moves to the left. Without `end` the names stand right of the panel."""
+def draw_levels(axes, levels, start=None, exact=False):
+    """Draws a dotted line for each level within the plot, up to the names, which begin at `start` as in
+    panels.name_ends. Returns {its name: height}, for name_ends; `exact`: names have the loss."""
     low, high = axes.get_ylim()
-    shown = {name: level for name, level in sorted(levels.items(), key=lambda item: item[1]) if low < level < high}
+    shown = {name: level for name, level in levels.items() if low < level < high}
     for level in shown.values():
-        axes.axhline(level, color="#777777", linewidth=scaled(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
-    if end is None:
-        heights = [(axes.transData + axes.transAxes.inverted()).transform((1, level))[1] for level in shown.values()]
-        line = 1.15 * text_size(10) / (72 * axes.get_position().height * axes.figure.get_figheight())
-        for name, height in zip(shown, apart(heights, line)):
-            axes.annotate(name, (1, height), (scaled(5), 0), xycoords="axes fraction", textcoords="offset points",
-                          va="center", size=text_size(10), color=MUTED)
-        return
-    above, shift = math.inf, 0
-    for name, level in reversed(shown.items()):
-        height = axes.transData.transform((0, level))[1] * 72 / axes.figure.dpi  # in 1/72 inch
-        shift = shift + scaled(92) if above - height < scaled(15) else 0
-        text = f"{'uniform, ln V' if name == 'uniform' else name} {level:.2f}"
-        axes.annotate(text, (end, level), (-4 - shift, 3), textcoords="offset points", ha="right", va="bottom",
-                      size=text_size(10), color=MUTED)
-        above = height
+        axes.axhline(level, xmax=level_end(axes, start), color="#777777", linewidth=scaled(1.1),
+                     linestyle=(0, (1.2, 1.8)), zorder=2)
+    return {f"{name} {level:.2f}" if exact else name: level for name, level in shown.items()}
 
 
 def loss_table(run, x):
@@ -190,22 +177,22 @@ def plot(groups, x="step"):
 
 
 def label_axes(axes, levels, x, last, names):
-    """Sets ticks and units, in nats and in bits, and leaves room for the names of lines and of levels right of the
-    `last` x."""
+    """Sets ticks and units, in nats and in bits, and writes the names of lines and of levels, for which it leaves room
+    right of the `last` x."""
     width = axes.get_position().width * axes.figure.get_figwidth()
-    names_share = scaled(0.4 + NAME_LETTER * max(map(len, names)) if names else 0) / width
-    share = 0.02 if is_narrow() else min(0.6, names_share + scaled(1.3) / width)  # of the panel that is room
+    is_wide = width > 5
+    longest = max(map(len, [*names, "unigram 3.08" if is_wide else "unigram"]))
+    gap = scaled(0.3 if names else 0.12)  # between the curves and their names
+    share = 0.02 if is_narrow() else min(0.6, (gap + scaled(NAME_LETTER * longest)) / width)  # of the panel, for names
     whole_x(axes, last, 1 - share, whole=x != "seconds")
     ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
-    end = last * (1 + share / (1 - share))
-    axes.set_xlim(-0.02 * last, end)
+    axes.set_xlim(-0.02 * last, last * (1 + share / (1 - share)))
     axes.set_xticks(ticks)
-    draw_levels(axes, levels, None if is_narrow() else end)
     axes.set_xlabel(AXES[x])
     write_unit(axes, "loss (nats per character)")
     scales = [axes.yaxis]
     if not is_narrow():
-        write_unit(axes, "loss (bits per character)" if width > 5 else "bits", right=True)
+        write_unit(axes, "loss (bits per character)" if is_wide else "bits", right=True)
         bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
         bits.spines["right"].set_visible(False)
         bits.tick_params(length=0)
@@ -213,7 +200,8 @@ def label_axes(axes, levels, x, last, names):
     for axis in scales:
         axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v, (1e-3, 1e4))))
         axis.set_minor_locator(ticker.NullLocator())
-    name_ends(axes, names, 1 - share + scaled(0.3) / width)
+    start = None if is_narrow() else 1 - share + gap / width
+    name_ends(axes, names, start, draw_levels(axes, levels, start, is_wide))
 
 
 def marks_of(validated, diverged):
