@@ -273,7 +273,7 @@ class PairsAndRemarks(CompareTest):
         self.assertIn("the seed is 0.14 apart", text)  # a standard deviation of 0.1, times the root of 2
         self.make_seeds("b", [2.0, 2.2, 2.4], {"model": {"norm": "rmsnorm"}})
         self.make("runs/b-4", 9.0, {"model": {"norm": "rmsnorm"}, "train": {"seed": 4}}, status="interrupted")
-        self.assertIn("the seed is 0.14 to 0.28 apart", self.remarks("noise")[0])
+        self.assertRegex(self.remarks("noise")[0], "the seed is 0.14 to 0.28 apart .* above 0.57$")
 
     def test_remarks_on_single_runs(self):
         level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1

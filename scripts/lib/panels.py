@@ -13,7 +13,7 @@ MARKS = 8  # markers of a long line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 # {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
 TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
-EARLY_ROWS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5)  # above its last point: places of the name of a line that ends early
+EARLY_ROWS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5)  # places of an early-ended line's name, above its last point
 LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that lies on lines
 

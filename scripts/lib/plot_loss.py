@@ -6,8 +6,8 @@ import math
 
 from lib.command import ScriptError
 from lib.drawing import drawing
-from lib.figures import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal, new_figure, scaled,
-                         split_by_values)
+from lib.figures import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal, new_figure,
+                         scaled, split_by_values)
 from matplotlib.lines import Line2D
 from lib.panels import (THICK, band, end_mark, last_point, level_end, marked, name_ends, nothing_finite, on_steps,
                         set_panel_titles, tick_text, ticker, whole_x, write_unit)

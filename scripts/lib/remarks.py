@@ -170,7 +170,8 @@ def diverged_text(group):
 
 def unfinished_text(runs):
     """How far runs are that are not done."""
-    texts = [f"{printable(run.record['status'])} at step {run.last_step():,} of {run.value(STEPS) or 0:,}" for run in runs]
+    texts = [f"{printable(run.record['status'])} at step {run.last_step():,} of {run.value(STEPS) or 0:,}"
+             for run in runs]
     return f"{listed(texts)}; metrics of a run that is not done are no result"
 
 
@@ -274,9 +275,10 @@ def noise_of(groups):
     if not apart or not math.isfinite(apart[-1]):
         return []
     sizes = dict.fromkeys(f"{value:.2g}" for value in (apart[0], apart[-1]))
-    return [{"text": f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart "
-                     "(standard deviation, by config); a difference of two single runs means something from twice that",
-             "kind": "noise", "groups": []}]
+    text = (f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart (standard "
+            "deviation, by config); a difference of two single runs means something if it is above "
+            f"{2 * apart[-1]:.2g}")
+    return [{"text": text, "kind": "noise", "groups": []}]
 
 
 def many_comparisons(pairs):

@@ -31,8 +31,8 @@ def expected_seconds(runs, jobs, start):
 
 
 def seconds_left(runs, jobs):
-    """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time. A run that has logged
-    no step is taken to last as long as the others on average; None if all are such."""
+    """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time. A run that has
+    logged no step is taken to last as long as the others on average; None if all are such."""
     ended = [run.summary["seconds"] for run in runs if "seconds" in run.summary]
     times = [time_of(run) for run in runs if not run.status]
     known = ended + [whole for whole, _ in times if whole is not None]
