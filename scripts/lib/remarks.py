@@ -16,7 +16,6 @@ from lib.pairs import CLEAR, TOO_FEW, incomparable_keys, standard_deviation
 from lib.runs import NORM, PLACEMENT
 
 TO_TARGET = "steps_to_target"
-MANY_COMPARISONS = 5
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
 SMALL_BRANCH = 0.05  # of the stream's rms
 OTHER_WEIGHTS = 0.05  # share by which numbers of weights may differ without a remark
@@ -40,7 +39,7 @@ def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
     remarks = [{"text": subject(counts, len(groups)) + sentence, "kind": kind,
                 "groups": [group.label for group in counts]}
                for (kind, sentence), counts in counts_by_sentence.items()]
-    return remarks + noise_of(groups) + many_comparisons(pairs)
+    return remarks + noise_of(groups)
 
 
 def subject(counts, total):
@@ -279,11 +278,3 @@ def noise_of(groups):
             "deviation, by config); a difference of two single runs means something if it is above "
             f"{2 * apart[-1]:.2g}")
     return [{"text": text, "kind": "noise", "groups": []}]
-
-
-def many_comparisons(pairs):
-    """[A remark on the chance of a false verdict], if there are many pairs."""
-    if len(pairs) < MANY_COMPARISONS:
-        return []
-    text = f"{len(pairs)} differences: where configs do not differ, about one in 20 is called clear by chance"
-    return [{"text": text, "kind": "many_comparisons", "groups": []}]
