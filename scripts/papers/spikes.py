@@ -1,0 +1,83 @@
+"""Adam's spikes (arXiv 2506.04805): v decays while gradients are small, until a curvature passes what Adam bears."""
+
+import itertools
+
+from lib import safetensors_io
+from lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, choices, markdown, np, read_csv, spread
+
+BETAS = choices("beta2", "0.9", "0.99", "0.999", name="β2 {}")
+CALM, GROWING, LAST = 200, 222, 600  # steps; the first two of β2 0.999 with seed 1
+FIRST, BEFORE = 100, 50  # the step after which spikes count; the steps before a spike in which its calm lies
+
+
+def spike(run):
+    """Of the rows after step FIRST: [the largest gradient over the smallest of the rows before, the largest loss less
+    the smallest before, the largest grad_norm, the largest grad_norm_max]."""
+    rows = read_csv(run.folder / "metrics.csv")
+    step, loss, gradient, largest = (np.array([float(row[name]) for row in rows])
+                                     for name in ("step", "train_loss", "grad_norm", "grad_norm_max"))
+    late = range(min(np.searchsorted(step, FIRST, "right"), len(rows) - 1), len(rows))
+    grew, rose = np.array([[gradient[row] / gradient[max(0, row - BEFORE):row].min(),
+                            loss[row] - loss[max(0, row - BEFORE):row].min()] for row in late]).max(axis=0)
+    return [grew, rose, gradient[late].max(), largest[late].max()]
+
+
+def curves(run):
+    """[|g|, √Σv] at steps FIRST + 1 to 300; Σv, over all parameters, follows from the norms of the gradients."""
+    beta = run.value("train.beta2")
+    gradient = [float(row["grad_norm"]) for row in read_csv(run.folder / "metrics.csv")]
+    v = itertools.accumulate(gradient, lambda v, g: beta * v + (1 - beta) * g * g, initial=0.0)
+    return [gradient[FIRST:300], np.sqrt(list(v)[1:])[FIRST:300]]
+
+
+def curvature(run):
+    """The curvature u'Hu / u'g along the step of Adam's next gradient, u = g/√v, over what Adam bears,
+    2/lr (1 + β1)/(1 − β1). Hu is a difference of gradients."""
+    model, (moments, _) = Model(run.folder), safetensors_io.read(run.folder / "checkpoint.safetensors")
+    rate, beta1, beta2 = (run.value(f"train.{key}") for key in ("lr", "beta1", "beta2"))
+    g = {name: model.tensors[f"grad.{name}"].astype(float) for name in model.weights}
+    roots = {name: np.sqrt(moments[f"optim.v.{name}"] / (1 - beta2 ** int(model.step))) + 1e-8 for name in g}
+    u = {name: g[name] / roots[name] for name in g}
+    h = 1e-3 / max(np.abs(part).max() for part in u.values())
+    up, down = (model.dump({name: model.weights[name] + sign * h * u[name] for name in u}) for sign in (1, -1))
+    along = sum((u[name] * (up[f"grad.{name}"].astype(float) - down[f"grad.{name}"])).sum() / (2 * h) for name in u)
+    return rate / 2 * (1 - beta1) / (1 + beta1) * along / sum((u[name] * g[name]).sum() for name in u)
+
+
+MEASURES = {"spike": spike, "curves": curves, "curvature": curvature}
+
+
+def measured(runs, measure, beta, steps=LAST):
+    return runs.measured(measure, **BETAS[beta], steps=steps, every=1)
+
+
+def claims(runs):
+    (small, low_rise, *_), (large, high_rise, *_) = (measured(runs, "spike", beta)[1:].mean(axis=0)
+                                                     for beta in ("β2 0.9", "β2 0.999"))
+    growth = f"growth of the gradient within {BEFORE} steps, seeds 2 and 3"
+    yield Claim(f"β2 0.999: {growth}", large, 10, 1000)
+    yield Claim(f"β2 0.9: {growth}", small, 1, 10)
+    yield Claim("β2 0.999 over 0.9: rise of the loss within as many", high_rise / low_rise, 2, 1000)
+    root = measured(runs, "curves", "β2 0.999")[0, 1, [CALM - FIRST - 1, GROWING - FIRST - 1]]
+    yield Claim(f"β2 0.999, seed 1: log of v's decay from step {CALM} to {GROWING}, over that of β2^t",
+                2 * np.log(root[1] / root[0]) / (GROWING - CALM) / np.log(0.999), 0.8, 1.02)
+    for step, low, high in ((CALM, 0, 1), (GROWING, 1, 1.5)):
+        yield Claim(f"β2 0.999, seed 1, step {step}: curvature along the step, over what Adam bears",
+                    measured(runs, "curvature", "β2 0.999", step)[0], low, high)
+    *_, of_rows, of_maxima = runs.measured("spike", every=50).T
+    yield Claim("rows of 50 steps: largest grad_norm_max, over the largest gradient of all steps",
+                (of_maxima / measured(runs, "spike", "β2 0.999")[:, 2]).mean(), 0.999, 1.001)
+    yield Claim("rows of 50 steps: largest grad_norm over that", (of_rows / of_maxima).mean(), 0, 0.9)
+
+
+def table(runs):
+    lines = [[beta, *map(spread, measured(runs, "spike", beta)[:, :2].T, ("{:.1f}", "{:.4f}"))] for beta in BETAS]
+    return markdown([f"largest within {BEFORE} steps", "growth of the gradient", "rise of the loss (nats)"], *lines)
+
+
+def picture(runs):
+    panels = [Panel(beta, "norm of the gradient", {beta: (curve[:, 0], curve[0, 1])}, 0, True)
+              for beta in BETAS for curve in [measured(runs, "curves", beta)[:1]]]
+    lines = {beta: Line(beta, color) for beta, color in zip(BETAS, PALETTE)}
+    return by_layer("The gradient of one batch, step by step", panels, lines, "seed 1; dashed: √v, of all parameters",
+                    "step", np.arange(FIRST + 1, 301))
