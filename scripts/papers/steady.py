@@ -1,0 +1,40 @@
+"""arXiv 2512.08217: a weight decay in proportion to the rate keeps the sizes of weights over rates."""
+
+from lib.experiment import PALETTE, Claim, Line, Panel, by_layer, choices, np, rates, table_of
+from papers.equilibrium import MATRICES, size_over_law
+
+RATES, DECAYS = ("0.001", "0.002", "0.004"), ("0.5", "1", "2")
+RULES = {"wd fixed": ("1", "1", "1"), "wd in proportion to lr": DECAYS}
+MEASURES = {"size": size_over_law}
+
+
+def law(rate, decay):
+    return np.sqrt(float(rate) / 2 / float(decay))
+
+
+def sizes(runs, decays):
+    """The rms of each of MATRICES at the last step, an array (rates, matrices), for a decay of each rate."""
+    return np.array([runs.measured("size", lr=rate, weight_decay=decay)[0] * law(rate, decay)
+                     for rate, decay in zip(RATES, decays)])
+
+
+def claims(runs):
+    for (rule, decays), low, high in zip(RULES.items(), (1.6, 0.8), (2.4, 1.25)):
+        grown = dict(zip(MATRICES, sizes(runs, decays)[-1] / sizes(runs, decays)[0]))
+        for matrix in MATRICES:
+            yield Claim(f"{rule}: {matrix}, size at lr 0.004 over that at 0.001", grown[matrix], low, high)
+
+
+def table(runs):
+    return table_of(runs, "rms at the last step over √(lr / 2 wd), mean of the blocks' matrices",
+                    lambda **values: f"{runs.measured('size', **values)[0, :-1].mean():.2f}",
+                    rates(*RATES), choices("weight_decay", *DECAYS, name="wd {}"))
+
+
+def picture(runs):
+    panels = [Panel(rule, "rms at the last step", {matrix: (rms[None], np.array([*map(law, RATES, decays)]))
+                                                   for matrix, rms in zip(MATRICES, sizes(runs, decays).T)}, 1, True)
+              for rule, decays in RULES.items()]
+    lines = {matrix: Line(matrix, color) for matrix, color in zip(MATRICES, PALETTE)}
+    return by_layer("Sizes of weights over rates", panels, lines, "one seed; dashed: √(lr / 2 wd)",
+                    "learning rate, in thousandths", np.array([1, 2, 4]))
