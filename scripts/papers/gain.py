@@ -1,0 +1,57 @@
+"""arXiv 2511.10566: what do a norm's gain and bias do for memorising, under pre-norm and under post-norm?"""
+
+import re
+
+import measure
+from lib.experiment import COLORS, Claim, Line, Panel, by_layer, markdown, np, seeds_of, spread
+from papers.gap import LEVELS, gaps
+
+LEVEL = 2.0  # a training loss
+PLACEMENTS, AFFINE = ("pre", "post"), {"with gain and bias": "true", "without": "false"}
+
+
+def rises(run):
+    """The rise of the loss on the memorised batch with gain 1 and bias 0 in the norms of each block."""
+    model = measure.Model(run.folder)
+    decoder = measure.decoder_of(model, measure.Decoder)
+    weights = decoder.weights
+
+    def loss(block):
+        decoder.weights = weights | {name: np.full(array.shape, float(name.endswith("weight")))
+                                     for name, array in weights.items() if re.match(rf"blocks\.{block}\..*_norm\.", name)}
+        return measure.cross_entropy(decoder.logits(model.tensors["tokens"]), model.tensors["targets"])
+
+    return [loss(block) - loss("none") for block in range(run.value("model.n_layer"))]
+
+
+MEASURES = {"gaps": gaps, "rises": rises}
+
+
+def claims(runs):
+    yield Claim("lowest training loss of the model that fits worst", runs.measured("gaps")[:, -1].max(), 0, LEVEL)
+    for placement, low, high in (("pre", 0.01, 1), ("post", -1, -0.01)):
+        own, plain = (runs.measured("gaps", norm_placement=placement, norm_affine=affine) for affine in AFFINE.values())
+        change = (plain - own).mean(axis=0)
+        yield Claim(f"{placement}: gap at a training loss of {LEVEL}, without gain and bias less with them",
+                    change[LEVELS.index(LEVEL)], low, high)
+        if placement == "pre":
+            yield Claim("pre: lowest training loss, without less with", change[-1], 0.005, 2)
+        rise = runs.measured("rises", norm_placement=placement, norm_affine="true").mean(axis=0)
+        third = len(rise) // 3
+        yield Claim(f"{placement}: rise without those of a block, first third over last",
+                    rise[:third].mean() / rise[-third:].mean(), 1, 1000)
+
+
+def table(runs):
+    lines = [[f"{placement}, {name}", *map(spread, runs.measured("gaps", norm_placement=placement, norm_affine=affine).T)]
+             for placement in PLACEMENTS for name, affine in AFFINE.items()]
+    titles = ["validation − training loss", *(f"at {level}" for level in LEVELS), "lowest training loss"]
+    return markdown(titles, *lines)
+
+
+def picture(runs):
+    probes = {placement: (runs.measured("rises", norm_placement=placement, norm_affine="true"), None)
+              for placement in PLACEMENTS}
+    return by_layer("The loss without the gain and bias of a block's norms",
+                    [Panel("", "rise of the loss on the memorised batch (nats)", probes, 1, False)],
+                    {placement: Line(placement, COLORS[placement]) for placement in probes}, seeds_of(runs))
