@@ -23,8 +23,8 @@ import reproduce
 from lib import forward, mean_field, papers, papers_results, papers_run, papers_tables, safetensors_io
 from lib.command import ScriptError
 from lib.runs import Run
-from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, direction, gap,
-                    identity, lr_sensitivity, muon_norms, radial, sharpness_order)
+from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, direction, gain, gap,
+                    identity, lr_sensitivity, muon_norms, radial, sharpness_order, spikes, steady)
 
 NAMES = papers.names_of_experiments()
 MODULES = {name: papers.experiment(name) for name in NAMES}
@@ -335,6 +335,20 @@ class Measures(unittest.TestCase):
         with contextlib.suppress(ZeroDivisionError):
             self.assertAlmostEqual(next(muon_norms.claims(runs)).value, 0.2)
 
+    def test_sizes_over_rates(self):
+        runs = runs_of([0] * 9, lr=[rate for rate in steady.RATES for _ in range(3)], weight_decay=steady.DECAYS * 3,
+                       size=[[1.0] * 4] * 9)  # on the law: twice at four times the rate, and as large
+        np.testing.assert_allclose([claim.value for claim in steady.claims(runs)], [2] * 4 + [1] * 4)
+
+    def test_a_spike_is_measured_beside_the_calm_before_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = [f"{step},{2 + (step == 180)},{gradient},{gradient + 2}" for step in range(1, 201)
+                    for gradient in [{10: 0.1, 180: 5}.get(step, 0.5 - step / 1000)]]
+            Path(folder, "metrics.csv").write_text(
+                "\n".join(["step,train_loss,grad_norm,grad_norm_max", *rows, ""]), encoding="utf-8")
+            found = spikes.spike(types.SimpleNamespace(folder=Path(folder)))
+        np.testing.assert_allclose(found, [5 / 0.321, 1, 5, 7])
+
     def test_speeds_of_clustering(self):
         layers = np.arange(97)
         squares = 1 + 1.5 * layers
@@ -394,6 +408,37 @@ class Measured(CliTest):
         self.assertGreater(angles[1], 1e-2)
         self.assertEqual(rises[0], 0)
         self.assertGreater(abs(rises[1]), 1e-5)
+
+    def test_a_block_whose_norms_have_no_gain_and_bias_loses_nothing_without_them(self):
+        folder = Path(self.train("run", {"train": {"lr": 0.1}}).path)
+        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
+        del metadata["checksum"]
+        for part in ("attn", "ffn"):
+            tensors[f"blocks.0.{part}_norm.weight"][:] = 1
+            tensors[f"blocks.0.{part}_norm.bias"][:] = 0
+        safetensors_io.write(folder / "model.safetensors", tensors, metadata)
+        first, second = gain.rises(Run(folder))
+        self.assertEqual(first, 0)
+        self.assertGreater(abs(second), 1e-4)
+
+    def test_v_and_the_curvature_along_adams_step(self):
+        """v is the optimizer's, and u'Hu is a second difference of losses."""
+        changes = {"model": {"activation": "gelu"}, "train": {"grad_clip": 0, "fixed_batch": True, "lr": 0.01},
+                   "log": {"every": 1}}
+        run = Run(self.train("run", changes).path)
+        model, (moments, _) = measure.Model(run.folder), safetensors_io.read(run.folder / "checkpoint.safetensors")
+        v = {name: moments[f"optim.v.{name}"].astype(float) for name in model.weights}
+        with mock.patch.multiple(spikes, FIRST=0, LAST=run.value("train.steps")):
+            (*_, root), train = spikes.curves(run)[1], run.config["train"]
+        self.assertAlmostEqual(root / math.sqrt(sum(part.sum() for part in v.values())), 1, delta=1e-4)
+        g = {name: model.tensors[f"grad.{name}"] for name in v}
+        u = {name: g[name] / (np.sqrt(v[name] / (1 - train["beta2"] ** train["steps"])) + 1e-8) for name in v}
+        h = 0.02 / max(abs(part).max() for part in u.values())
+        up, here, down = (float(model.dump({name: model.weights[name] + move * u[name] for name in u})["loss"][0])
+                          for move in (h, 0, -h))
+        bent = (up + down - 2 * here) / h ** 2 / sum((u[name] * g[name]).sum() for name in u)
+        bears = 2 / train["lr"] * (1 + train["beta1"]) / (1 - train["beta1"])
+        self.assertAlmostEqual(spikes.curvature(run) * bears / bent, 1, delta=0.1)
 
     def test_a_measure_is_repeated_if_the_run_or_the_program_or_its_file_is_newer(self):
         folder, calls = Path(self.train("run").path), []

@@ -21,7 +21,7 @@ import test_papers
 import test_plots_values
 import measure  # in scripts, which cli.py puts on the path
 from lib import forward, papers
-from papers import centred, clustering, direction, gap, radial
+from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
 
 LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups", "lib.remarks", "lib.differences", "lib.labels")
 
@@ -70,7 +70,7 @@ def lengthened(first, gradients, rate, decay):
     return without_fault(first, gradients, rate, 0)
 
 
-without_fault = radial.law_of_length
+without_fault, rises, curves = radial.law_of_length, gain.rises, spikes.curves
 
 
 def with_its_own(net, name, y, axis):
@@ -129,6 +129,15 @@ FAULTS = [
     ("the direction of a matrix's outputs, not of its inputs", test_papers,
      "test_centring_leaves_a_direction_to_decay",
      lambda: mock.patch.object(direction, "along_ones", lambda W: np.linalg.norm(W.sum(0)) / np.linalg.norm(W))),
+    ("the size of a steady weight, squared", test_papers, "test_sizes_over_rates",
+     lambda: mock.patch.object(steady, "law", lambda rate, decay: float(rate) / 2 / float(decay))),
+    ("a spike beside the calm of the whole run", test_papers, "test_a_spike_is_measured_beside_the_calm_before_it",
+     lambda: mock.patch.object(spikes, "BEFORE", 10 ** 6)),
+    ("v without its memory", test_papers, "test_v_and_the_curvature_along_adams_step",
+     lambda: mock.patch.object(spikes, "curves", lambda run: [curves(run)[0]] * 2)),
+    ("gain and bias of the blocks from the last", test_papers,
+     "test_a_block_whose_norms_have_no_gain_and_bias_loses_nothing_without_them",
+     lambda: mock.patch.object(gain, "rises", lambda run: rises(run)[::-1])),
     ("a claim whose bounds are turned", test_papers, "test_a_missed_claim_is_a_failure",
      lambda: mock.patch.object(papers.Claim, "__init__", with_turned_bounds(papers.Claim.__init__))),
 ]

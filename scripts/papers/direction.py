@@ -1,10 +1,10 @@
 """arXiv 2603.27432: what becomes of the direction that a norm's centring takes from the next matrix?"""
 
-from lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, fresh, markdown, np, seeds_of
+from lib.experiment import Claim, Model, fresh, markdown, np
 
 READERS = ("attn.qkv", "ffn.in")  # the matrices that read a norm, in each block
-LINES = {f"{norm}, {optimizer}": {"norm": norm, "optimizer": optimizer}
-         for optimizer in ("adamw", "sgd") for norm in ("layernorm", "rmsnorm")}
+NORMS = ("layernorm", "rmsnorm")
+LINES = {f"{norm}, {name}": {"norm": norm, "optimizer": name} for name in ("adamw", "sgd") for norm in NORMS}
 
 
 def along_ones(matrix):
@@ -19,12 +19,12 @@ def direction(run):
     law = (1 - run.value("train.lr") * run.value("train.weight_decay")) ** run.value("train.steps")
 
     def values(name):
-        matrix, gradient = trained.weights[name], trained.tensors[f"grad.{name}"]
+        matrix, gradient = trained.weights[name], trained.tensors[f"grad.{name}"].astype(float)
         left = np.linalg.norm(matrix.sum(axis=1)) / np.linalg.norm(first[name].sum(axis=1))
-        return [left, law, along_ones(matrix) ** 2, along_ones(gradient.astype(float)) ** 2]
+        return [left, law, along_ones(matrix) ** 2, along_ones(gradient) ** 2]
 
-    return [[values(f"blocks.{block}.{reader}.weight") for block in range(run.value("model.n_layer"))]
-            for reader in READERS]
+    blocks = range(run.value("model.n_layer"))
+    return [[values(f"blocks.{block}.{reader}.weight") for block in blocks] for reader in READERS]
 
 
 MEASURES = {"direction": direction}
@@ -36,32 +36,18 @@ def measured(runs, line):
 
 
 def claims(runs):
-    left, law, _, gradient = measured(runs, "layernorm, sgd")
+    (left, law, _, gradient), (free, _, _, of_free) = (measured(runs, f"{norm}, sgd") for norm in NORMS)
     yield Claim("layernorm, sgd: share of dW along (1, ..., 1), the largest", gradient.max(), 0, 1e-8)
     yield Claim("layernorm, sgd: |W (1, ..., 1)| over its law, the farthest from 1, less 1",
                 np.abs(left / law - 1).max(), 0, 0.01)
-    left, law, _, gradient = measured(runs, "rmsnorm, sgd")
-    yield Claim("rmsnorm, sgd: share of dW along (1, ..., 1), mean", gradient.mean(), 0.1, 10)
-    yield Claim("rmsnorm, sgd: |W (1, ..., 1)| over that law, mean", (left / law).mean(), 1.5, 1000)
-    for norm, low, high in (("layernorm", 0.01, 0.3), ("rmsnorm", 0.5, 2)):
+    yield Claim("rmsnorm, sgd: share of dW along (1, ..., 1), mean", of_free.mean(), 0.1, 10)
+    yield Claim("rmsnorm, sgd: |W (1, ..., 1)| over that law, mean", (free / law).mean(), 1.5, 1000)
+    for norm, low, high in zip(NORMS, (0.01, 0.5), (0.3, 2)):
         share = measured(runs, f"{norm}, adamw")[2].mean()
         yield Claim(f"{norm}, adamw: share of W along (1, ..., 1), mean", share, low, high)
 
 
 def table(runs):
-    lines = []
-    for line in LINES:
-        left, law, *shares = (values.mean(axis=(0, 2)) for values in measured(runs, line))
-        lines += [[f"{line}: {reader}", f"{left[row]:.3g} / {law[row]:.3g}", *(f"{share[row]:.2g}" for share in shares)]
-                  for row, reader in enumerate(READERS)]
-    return markdown(["direction (1, ..., 1)", "left of W / law", "share of W", "share of dW"], *lines)
-
-
-def picture(runs):
-    lines = {line: Line(line, color) for line, color in zip(LINES, PALETTE)}
-    probes = {line: measured(runs, line) for line in LINES}
-    panels = [Panel(reader, "left of W's part along (1, ..., 1)",
-                    {line: (left[:, row], law[0, row]) for line, (left, law, _, _) in probes.items()}, 1, True)
-              for row, reader in enumerate(READERS)]
-    return by_layer("What training leaves of the direction that centring takes", panels, lines,
-                    f"{seeds_of(runs)}; dashed in black: decay alone")
+    lines = [[f"{line}: {reader}", *(f"{value:.3g}" for value in values)] for line in LINES
+             for reader, values in zip(READERS, measured(runs, line).mean(axis=(1, 3)).T)]
+    return markdown(["direction (1, ..., 1)", "left of W", "law", "share of W", "share of dW"], *lines)

@@ -33,8 +33,8 @@ def claims(runs):
     yield Claim("derf: lowest training loss, less layernorm's", (fit["derf"] - fit["layernorm"]).mean(), 0.005, 2)
 
 
-def table(runs):
-    lines = [[name, *map(spread, runs.measured("gaps", norm=name).T)] for name in NORMS]
+def table(runs, chosen=NORMS):
+    lines = [[name, *map(spread, runs.measured("gaps", **values).T)] for name, values in chosen.items()]
     titles = ["validation − training loss", *(f"at {level}" for level in LEVELS), "lowest training loss"]
     return markdown(titles, *lines)
 
