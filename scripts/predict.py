@@ -16,8 +16,9 @@ PyTorch:
   safetensors.torch.save_file(tensors, "mine.safetensors")
 
 A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a
-gradient also by the theory's own error, about one part in d_model for each block. With one seed the standard error is
-unknown, so the tolerance is tripled.
+gradient also by the theory's own error, about one part in d_model for each block, and by the tolerance once more if
+large tied embeddings make sums of gradients nearly cancel. With one seed the standard error is unknown, so the
+tolerance is tripled.
 Exit code 1 if a site is off or names and shapes are not the config's, 2 if the theory has no prediction.
 """
 

@@ -30,7 +30,7 @@ MODEL = {"n_layer": 12, "n_head": 4, "d_model": WIDE, "d_ff": WIDE, "context": 1
          "init": {"scheme": "xavier_normal", "embed_std": 1.0, "residual_scaling": False, "zero_branches": False}}
 HYBRID = {"attn": "post", "ffn": "none"}
 # a tenth of the characters come twice
-ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1))
+ONE = embedding_and_head.Text(60, np.array([0.1, 1, 0.1]), *np.full((3, 3), 0.1), np.ones((1, 1, 1)))
 
 
 def of(text=ONE, tokens=64, **changes):
@@ -180,6 +180,35 @@ class Means(unittest.TestCase):
         self.assertAlmostEqual(gaussian.mean_square(attention.forward()) / forward, 1, delta=0.03)
         self.assertAlmostEqual(gaussian.mean_square(attention.backward(arriving)) / backward, 1, delta=0.05)
 
+    def test_attention_of_repeated_tokens(self):
+        """Without positions equal characters are equal tokens: the mean is over windows, not of attention's kernel."""
+        T, D, C = 24, 64, 64
+        letters = self.rng.choice(12, 4000, p=np.arange(12, 0, -1) / 78)
+        text = embedding_and_head.text_of(letters, 12, T)
+        model = {**MODEL, "d_model": C, "n_head": 1, "context": T, "init": {"scheme": "kaiming_normal"}}
+        forward = []
+        for start in self.rng.integers(0, len(letters) - T, 600):
+            x = self.rng.standard_normal((12, C))
+            x = (x / np.sqrt(np.mean(x**2, 1, keepdims=True)))[letters[start:start + T]]
+            q, k, v = x @ self.rng.standard_normal((3, C, D)) * math.sqrt(2 / C)
+            e = np.tril(np.exp(q @ k.T / math.sqrt(D)))
+            forward.append(np.mean((e / e.sum(1, keepdims=True) @ v)**2))
+        lag = np.arange(T)[:, None] - np.arange(T)
+        collected = mean_field.Collected({}, {}, [{}, {}], text.windows)
+        branch = mean_field.attention(model, text.same[lag + T], 2.0, False, 1, collected)
+        self.assertAlmostEqual(gaussian.mean_square(branch.kernel) / np.mean(forward), 1, delta=0.06)
+
+    def test_pointwise_norm_in_the_ffn(self):
+        """The gradient of the hidden features passes E N'(f(u))^2 of Gaussian u, not E (N(f))'(u)^2 / E f'(u)^2."""
+        u = 1.5 * self.rng.standard_normal(200000)
+        for activation, features in (("relu", np.maximum(u, 0)), ("silu", u / (1 + np.exp(-u)))):
+            model = {**MODEL, "d_model": 64, "d_ff": 64, "norm": "dyt", "activation": activation}
+            collected = mean_field.Collected({}, {}, [], None)
+            branch = mean_field.feed_forward(model, np.array([[2.25]]), 1.0, True, 1, collected)
+            branch.backward(np.ones((1, 1)))
+            passed = np.mean(((1 - np.tanh(features / 2)**2) / 2)**2)
+            self.assertAlmostEqual(collected.gradient_squares[1, "ffn_hidden"] / passed, 1, delta=0.01)
+
     def test_text(self):
         c = np.frombuffer("aabaabbbab".encode() * 50, np.uint8)
         text = embedding_and_head.text_of(c, 2, 3)
@@ -191,7 +220,7 @@ class Means(unittest.TestCase):
             same, repeated = here == other, here == following
             expected = [np.mean(same), np.mean(same & repeated), np.mean(repeated & (other == next_other)),
                         np.mean(same & repeated & (other == next_other))]
-            np.testing.assert_allclose([values[3 + d] for values in text[1:]], expected, atol=10 / n)
+            np.testing.assert_allclose([values[3 + d] for values in text[1:5]], expected, atol=10 / n)
 
 
 SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu",
@@ -299,6 +328,7 @@ class Command(CliTest):
         for model in ({"norm": "batchnorm"}, {"norm": "instancenorm"}, {"norm_placement": "none", "n_layer": 12},
                       {"norm": "dyt", "norm_placement": "deepnorm"},
                       {"norm": "derf", "inner_norm": True, "activation": "swiglu"},
+                      {"norm": "derf", "tie_embeddings": True, "position": "none"},
                       {"context": 513}, {"norm_detach": True}, {"n_layer": 40, "norm_placement": "post"},
                       {"norm_placement": "res_post", "n_layer": 8,
                        "init": {"scheme": "xavier_normal", "embed_std": 0.1}},

@@ -55,9 +55,10 @@ class Attention:
     with the mean of sqrt(gamma_t gamma_t') K_tt' over these pairs, the keys' kernel centred for the last query of each
     cell, and rope's cosine for the cells' middles."""
 
-    def __init__(self, kernel, model, query, value):
+    def __init__(self, kernel, model, query, value, repeats=False):
         """`kernel` (T, T): that of the input; `query` C Var(q) = C Var(k) and `value` C Var(v), where Var is the
-        variance of an entry of a matrix. NoPrediction if attention is saturated."""
+        variance of an entry of a matrix. `repeats`: tokens are equal or independent, and equal keys count once.
+        NoPrediction if attention is saturated; this is not asked of repeated tokens."""
         T, D, eps, diagonal = len(kernel), model["d_model"] // model["n_head"], model["norm_eps"], np.diag(kernel)
         self.size, self.key = T, kernel
         self.beta = self.score_scale = query**2  # score_scale: from the gradient of the scores to that of the input
@@ -77,9 +78,9 @@ class Attention:
         self.cells = [0]  # the first query of each cell, and T
         while self.cells[-1] < T:
             self.cells.append(min(max(self.cells[-1] + 1, int(self.cells[-1] * CELL_RATIO)), T))
-        self._set_moments(normed, D, model["n_head"])
+        self._set_moments(normed, D, model["n_head"], repeats)
 
-    def _set_moments(self, normed, D, heads):
+    def _set_moments(self, normed, D, heads, repeats):
         """Sets gamma and factor of each query, the mean entropy of attention (nats) and the standard deviation of the
         last query's scores. factor^2 is f = Q / slope_of, by which a sharp softmax passes less gradient than M says."""
         T = self.size
@@ -87,11 +88,14 @@ class Attention:
         turned = self.key * self.turn[position[:, None] - position + 2 * T]
         own = np.diag(self.key)
         total = np.cumsum(2 * np.tril(turned).sum(1) - own)  # sum of `turned` over s, s' <= t
-        variance = np.zeros(T)  # of a query's scores about their mean
-        variance[1:] = np.maximum(self.beta * own * (np.cumsum(own) - total / n), 0)[1:] / (n[1:] - 1)
+        # The mean square of a query's scores about their mean, and from it their variance.
+        spread = np.maximum(self.beta * own * (np.cumsum(own) - total / n), 0) / n
+        if repeats:  # the number of different keys, were all repeated as often
+            n = np.round(n * np.cumsum(own) / total, 6)
+        variance = spread / np.maximum(1 - 1 / n, 1e-6)
         self.score_std, keys = math.sqrt(variance[-1]), np.diag(centred(turned))
         unequal = self.score_std * float(keys.std() / max(keys.mean(), 1e-300))
-        if not (self.score_std <= SATURATED * min(heads / 4, 1) and unequal <= UNEQUAL):
+        if not (repeats or self.score_std <= SATURATED * min(heads / 4, 1) and unequal <= UNEQUAL):
             raise NoPrediction(f"attention is saturated: scores have a standard deviation of {self.score_std:.3g} with "
                                f"{heads} heads, and rare near-ties decide the gradient; try qk_norm, or norms before "
                                "attention")

@@ -19,7 +19,9 @@ from lib.run_text import split_text
 # probabilities that characters are equal:
 #   same   c_0 = c_d                    twice  c_0 = c_1 and c_d = c_(d+1)
 #   then   c_0 = c_1 = c_d              all    c_0 = c_1 = c_d = c_(d+1)
-Text = namedtuple("Text", "size same then twice all")
+# and `windows` (windows, T, T): 1 where two characters of a window of the text are equal, else 0.
+Text = namedtuple("Text", "size same then twice all windows")
+WINDOWS = 8
 MOST_CHARACTERS = 1 << 21  # the characters of the text that are counted
 
 
@@ -34,7 +36,9 @@ def text_of(characters, size, context):
         rows.append([np.mean(case) for case in cases])
     same, then, before, twice, every = np.array(rows).T
     sides = (same, same), (before, then), (twice, twice), (every, every)  # of lags below 0 and from 0
-    return Text(size, *(np.append(left[:0:-1], right) for left, right in sides))
+    starts = np.linspace(0, max(len(c) - context, 0), WINDOWS, dtype=int)
+    windows = [np.equal.outer(window, window) for window in (c[start:start + context] for start in starts)]
+    return Text(size, *(np.append(left[:0:-1], right) for left, right in sides), np.array(windows, float))
 
 
 @functools.lru_cache(maxsize=8)

@@ -24,7 +24,7 @@ from lib.command import ScriptError, argument, ask, printable
 from lib.embedding_and_head import Signal, embedded, head_of, text_of_config
 from lib.forward import branch_scale
 from lib.gaussian import (FUNCTIONS, POINTWISE, Z, NoPrediction, correlations, density, hidden_of, kurtosis_of,
-                          mean_square, response)
+                          mean_square, response, slope_at)
 from lib.keys import PLACEMENTS, placements
 from lib.run_text import require_text
 from lib.runs import Run, np
@@ -35,6 +35,8 @@ from lib.sites import SITES
 STATISTICS = ("layernorm", "rmsnorm", "groupnorm")
 # The largest product of excess kurtosis and the nonlinear share of a pointwise norm; beyond it gradients are 10% off.
 NOT_GAUSSIAN = 0.03
+# The largest share by which a pointwise norm lessens a tied head's gradient along the stream's own embedding.
+BENT = 0.3
 
 
 def branch_signal(kernel, mean=0.0):
@@ -68,6 +70,20 @@ def normed(model, present, x):
     return Signal((x.kernel - np.outer(centre, centre)) * factor, (x.mean - centre) * r, x.share * r, 0.0), factor
 
 
+def normed_in_stream(model, present, x):
+    """`normed` for a norm that the stream itself passes. A tied head sends back the embedding of the character just
+    read, whose features are large where x's are, and there a pointwise norm f has a small slope. NoPrediction if this
+    changes the mean square of that part, a share of the embedding in x, much: E f'(x)^2 w^2, not E f'(x)^2, for the
+    embedding's feature w."""
+    if present and model["tie_embeddings"] and model["norm"] in POINTWISE:
+        square, own = mean_square(x.kernel), model["init"]["embed_std"]**2 * float(np.mean(x.share**2))
+        slopes = slope_at(POINTWISE[model["norm"]], math.sqrt(square) * Z)**2
+        if own / square * (slopes @ ((1 - Z * Z) * density(0.0))) > BENT * (slopes @ density(0.0)):
+            raise NoPrediction(f"a {model['norm']} in the stream bends large embeddings, which a tied head's gradient "
+                               "meets again; try a smaller model.init.embed_std, or model.tie_embeddings false")
+    return normed(model, present, x)
+
+
 def branch_factor(model, factor, width, variance):
     """R of a norm of a branch to order 1/n, from R to leading order (`factor`), n being the number of features of a
     group of the norm. Two corrections are made:
@@ -93,18 +109,25 @@ def branch_factor(model, factor, width, variance):
 #   variance      relative variance over seeds of the mean square of the last matrix's input, 0 after a norm
 Branch = namedtuple("Branch", "kernel backward matrix_noise variance")
 # Collected during a prediction: {(layer, site): mean square} of the sites (`squares`) and of their gradients
-# (`gradient_squares`), and the list of the layers' values (`layers`), as Prediction has it.
-Collected = namedtuple("Collected", "squares gradient_squares layers")
+# (`gradient_squares`), and the list of the layers' values (`layers`), as Prediction has it. `windows`: the text's.
+Collected = namedtuple("Collected", "squares gradient_squares layers windows")
 
 
 def attention(model, kernel, gain_in, inner, layer, collected):
     """The Branch of attention that reads this kernel; `gain_in`: C Var(v); `inner`: whether a norm precedes the last
     matrix."""
     C = model["d_model"]
-    heads = Attention(kernel, model, C * variance_of(model, C, C), gain_in)
+    scale = C * variance_of(model, C, C), gain_in
+    heads = Attention(kernel, model, *scale)
     collected.layers[layer].update(entropy=heads.entropy, score_std=heads.score_std,
                                    max_score=heads.score_std * math.sqrt(2 * math.log(len(kernel))))
     heads_kernel = heads.forward()
+    if layer == 1 and model["position"] in ("none", "rope"):
+        # Equal characters are equal tokens here, and attention of the mean kernel is not the mean over a text's
+        # windows, whose kernels are 0 or 1. The backward pass keeps the mean kernel: its gradient kernel is a mean too.
+        square, windows = mean_square(kernel), collected.windows
+        of_windows = [Attention(square * equal, model, *scale, repeats=True).forward() for equal in windows]
+        heads_kernel *= np.mean(of_windows, 0) / Attention(square * windows.mean(0), model, *scale).forward()
     y, factor = normed(model, inner, branch_signal(heads_kernel))
     factor = branch_factor(model, factor, C, 0.0)
     # 1 each for the matrices of v and of the output; those of q and k by the response to noise in the scores.
@@ -133,7 +156,8 @@ def feed_forward(model, kernel, gain_in, inner, layer, collected):
     else:  # N(phi(u)) of Gaussian u
         f, norm = FUNCTIONS[activation], POINTWISE[model["norm"]]
         value, slope, _, _ = response(lambda u: norm(f(u)), kernel)
-        factor, inner_slope = 1.0, mean_square(slope) / mean_square(hidden.slope)  # about E N'(phi)^2
+        features = f(math.sqrt(mean_square(kernel)) * Z)
+        factor, inner_slope = 1.0, float(slope_at(norm, features)**2 @ density(0.0))  # E N'(phi)^2
 
     def backward(dy):
         dy = dy * factor
@@ -171,7 +195,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
     share = mean_square(added) / mean_square(added + kept)
     total = Signal(kept + added, alpha * x.mean, alpha * x.share, x.excess * (1 - share)**2)
-    y, R_out = normed(model, row["norm_out"], total)
+    y, R_out = normed_in_stream(model, row["norm_out"], total)
     collected.squares.update({(layer, name + "_in"): mean_square(read), (layer, name + "_out"): mean_square(written),
                               (layer, "stream" if is_ffn else "stream_mid"): mean_square(y.kernel)})
 
@@ -214,6 +238,8 @@ def variance_of(model, rows, columns):
 LONGEST_CONTEXT = 512
 TOLERANCE = 0.1  # for a measured rms, relative to the prediction
 TOO_NARROW = 0.5  # the largest width_error with a prediction
+# The logit by which a tied head prefers the character just read, beyond which it is about certain of it.
+OWN_LOGIT = 4
 KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope", "sinusoidal", "gpt2",
          "xavier_normal", "xavier_uniform", "kaiming_normal"}
 
@@ -244,9 +270,12 @@ def width_error(model):
 
 def allowed(model, seeds, tolerance=TOLERANCE):
     """(limit for an activation, limit for a gradient) of the distance between the logarithms of a measured rms and its
-    prediction. With one seed the standard error is unknown, so the tolerance is tripled."""
+    prediction. With one seed the standard error is unknown, so the tolerance is tripled. A tied head that is certain of
+    the character just read doubles that of gradients: one token's gradient is then W_c less W_c' of its own and the
+    next character, so sums over tokens nearly cancel, and the theory's errors remain."""
     limit = math.log1p(tolerance * (3 if seeds == 1 else 1))
-    return limit, limit + width_error(model)
+    is_certain = model["tie_embeddings"] and model["d_model"] * model["init"]["embed_std"]**2 > OWN_LOGIT
+    return limit, limit * (2 if is_certain else 1) + width_error(model)
 
 
 # ---- the prediction ----------------------------------------------------------------------------------------------
@@ -305,7 +334,7 @@ def predict(config, text=None, tokens=None, narrow=False):
     text, tokens = text or text_of_config(config), tokens or tokens_of(config)
     x, _ = normed(model, model["embed_norm"] or rows[0][0]["embed_norm"], embedded(model, text))
     start, noise, backward = x, 0.0, []
-    collected = Collected({(0, "stream"): mean_square(x.kernel)}, {}, [_layer_cosines(x, start)])
+    collected = Collected({(0, "stream"): mean_square(x.kernel)}, {}, [_layer_cosines(x, start)], text.windows)
     for layer, pair in enumerate(rows, 1):
         collected.layers.append({})
         for is_ffn, row in enumerate(pair):
@@ -328,7 +357,7 @@ def _final_norm_and_head(model, x, tokens, text, collected, is_normed):
     """(gradient kernel at x, loss) of final norm and head on the stream x of the last block; `is_normed`: whether the
     last sublayer ends with a norm."""
     L, width, tied = model["n_layer"], model["d_model"], model["tie_embeddings"]
-    x, factor = normed(model, model["final_norm"], x)
+    x, factor = normed_in_stream(model, model["final_norm"], x)
     variance = model["init"]["embed_std"]**2 if tied else variance_of(model, text.size, width)
     head = head_of(x, width, variance, tied, tokens, text)
     made_by_norm = model["norm"] in STATISTICS and (model["final_norm"] or is_normed)
