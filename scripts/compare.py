@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
-Runs that are not done count in means, but in no difference.
+Runs that are not done count in means (their final loss is missing), but in no difference.
 
-Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. An asterisk
-marks a clear difference: it has three seeds or more, and chance alone makes one as large in at most one case of 20
-(Student's t). With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so
+Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. A difference is
+the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance alone makes one as
+large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so. With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so
 that only the placement differs. The rule: a config is compared with the one that has the base's value of the first
 varied key and the same other keys; if there is none, with the first earlier config that differs from it in one key,
 else with the base. So pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config

@@ -87,7 +87,8 @@ def arguments():
     make_parser = functools.partial(Parser, "plot")
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=make_parser)
     for name, row in KINDS.items():
-        kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}.")
+        kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}, from each run's {row.needed}, "
+                               "config.json and summary.json.")
         kind.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
         kind.add_argument("-o", "--output", metavar="FILE",
                           help=f"PNG, SVG or PDF to write (default: {name}.png in the folder that holds the runs)")

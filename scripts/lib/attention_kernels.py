@@ -16,7 +16,7 @@ LARGEST_EXPONENT = 200
 
 # Queries of two cells: slices `queries` of t in [a, b) and `others` of t' in [c, d). `mask` (b - a, d - c): the pairs
 # (t, t') that are meant. Arrays (b, d) over keys s < b, s' < d, shared by all these pairs: `turn`, the mean cosine of
-# rope; `keys`, K~_ss' with that cosine; `moments`, M_ss' but for its sum.
+# rope; `keys`, K~_ss' with that cosine; `moments`, M_ss' before it is divided by its sum.
 CellPair = namedtuple("CellPair", "queries others mask turn keys moments")
 
 
@@ -140,7 +140,8 @@ class Attention:
         return centred(pair.moments * centred(self.value[:pair.queries.stop, :pair.others.stop]))
 
     def forward(self):
-        """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss'. Sets `response`: their mean square change, to first
+        """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss'; its diagonal is the variance of an entry of each token's
+        output. Sets `response`: their mean square change, to first
         order, by noise in the scores that has the scores' own covariance."""
         out, responses = np.zeros_like(self.key), np.zeros(self.size)
         for pair in self._cell_pairs():

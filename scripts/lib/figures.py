@@ -144,11 +144,17 @@ def lead_styles(groups, color_keys):
 def assigned_keys(groups, keys):
     """(color_keys, panel_keys, dash_keys): the keys whose values have a colour, a panel and a dash of their own.
 
-    With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel. Else the first
-    key, which is the placement if labels have it, has the colours, and the others have dashes. If lines would look
-    alike, as few of the others as possible, the earliest first, have panels instead. If no choice of panels helps, there
-    are none: a number of many values has a ramp of colours, and the others have dashes; without such a number placements
-    have the colours, and dashes may repeat; without placements each group has a style. Examples, of two placements:
+    The first of these rules that applies:
+
+      1. With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel.
+      2. The first key, which is the placement if labels have it, has the colours, and the others have dashes. If lines
+         would look alike, as few of the others as possible, the earliest first, have panels instead.
+      3. No choice of panels keeps the lines apart: a number of many values has a ramp of colours, and the others have
+         dashes, which are repeated with other markers.
+      4. Without such a number placements have the colours, and dashes are repeated; without placements each group has a
+         style.
+
+    Examples, of two placements:
 
       2 norms            colours placement, dashes norm
       15 rates           dashes placement, a ramp of colours rate

@@ -102,14 +102,15 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 // (loss(W + h d) - loss(W)) / h, the slope down, and their mean, the central difference. The direction d is
 // an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
 // error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is 1e-6 |g| plus what
-// rounding explains at that h: of the loss, over h, and of g.
+// rounding explains at that h: the change of the loss by rounding (at least 1e-14 of it) over h, and ten
+// times the change of g.
 //   pass     The error is below the limit; the tensor passes. After a fault, a shorter step passes only if
 //            its limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide
 //            the fault.
 //   fault    Rounding explains at most a tenth of the error, the slopes up and down agree within a tenth of
-//            it, and the difference stays what it was at the step before. Otherwise a ReLU's kink or the
-//            curve of the loss may be the cause. The tensor fails if its fault stands at every shorter step
-//            at which rounding is small enough to decide.
+//            it, and the difference changes by at most a tenth of it since the h before. Otherwise a ReLU's
+//            kink or the curve of the loss may be the cause. The tensor fails if its fault stands at every
+//            shorter step at which rounding is small enough to decide.
 //   skipped  No step passes and no fault stands.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,

@@ -1,5 +1,6 @@
 // Patterns: names for lists of placements. They are shorthand of `model.norm_placement`: a config that names
-// one is read as the list, and nothing behind the config knows the name.
+// one is read as the list, with the defaults of `final_norm` and `qkv_norm` that go with it. Nothing behind
+// the config knows the name.
 #pragma once
 
 #include "config/run_config.h"

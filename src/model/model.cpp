@@ -80,11 +80,19 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   const double weights = 4 * static_cast<double>(layout.padded_size());  // and gradients, two moments
   // Values that the backward needs: the norms, queries, keys and values, sums and outputs of two sublayers,
   // and copies of queries, keys and values that rope and their norms make; the FFN's hidden values and
-  // slopes.
-  const double copies = 3 * (config.position == Position::rope) + 3 * (config.qk_norm || config.qkv_norm);
-  const double block = (12 + copies) * C + (config.activation == Activation::swiglu ? 3 : 2) * F;
+  // slopes. Dropout, a factor of the branch and an inner norm make one more of what they read.
+  const double copies = 3 * (config.position == Position::rope) + 3 * (config.qk_norm || config.qkv_norm) +
+                        2 * (config.dropout > 0);
+  double values = L * ((12 + copies) * C + (config.activation == Activation::swiglu ? 3 : 2) * F);
+  for (const BlockPlacement& block : placements_of(config)) {
+    for (const Placement* placement : {block.attn, block.ffn}) {
+      const BranchScale scale = branch_scale_of(config, *placement);
+      if (scale.learned != LearnedScale::none || scale.start != 1) values += C;
+    }
+    values += C * has_inner_norm(config, *block.attn) + F * has_inner_norm(config, *block.ffn);
+  }
   const double gradients = 10 * C + 2 * F;  // alive in one block at a time
-  return static_cast<double>(sizeof(float)) * (weights + rows * (L * block + gradients + 3 * V));
+  return static_cast<double>(sizeof(float)) * (weights + rows * (values + gradients + 3 * V));
 }
 
 }  // namespace

@@ -123,9 +123,9 @@ class ParameterBuffer {
   std::vector<Real> data_;
 };
 
-// Draw every parameter from (seed, its name) alone: unit normals or uniforms, scaled by the config's init.
-// Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or placement share their
-// weights, but for the factors that a placement puts on them.
+// Draw every matrix and embedding from (seed, its name) alone: unit normals or uniforms, scaled by the
+// config's init. Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or
+// placement share their weights, but for the factors that a placement puts on them.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBuffer<Real>& parameters);

@@ -52,7 +52,7 @@ struct Placement {
   bool embed_norm = false;     // a norm on the embedding output; in a list, block 1's attention decides
   bool final_norm = false;     // the default of `final_norm`, a norm before the head; in a list, the last
                                // FFN decides. A block that ends in a norm (post, deepnorm, keel) needs none;
-                               // rezero and none have no norms
+                               // rezero and none have no norms. A pattern has one
   bool learned_scale = false;  // a is a parameter, 0 at the start, and `branch_scale` has no effect
   bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2; in a list, of all
                                  // blocks if it is true for each

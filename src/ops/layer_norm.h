@@ -6,7 +6,7 @@
 //   backward    LayerNorm: dx = rstd (g - mean(g) - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂,
 //               dbias = sum dy
 //               RMSNorm: the same without mean(g): dx = rstd (g - x̂ mean(g x̂))
-//               eps outside the root: the term of x̂ is times (σ + eps)/σ
+//               eps outside the root: the term of x̂ is times (σ + eps)/σ, σ = √variance or √mean(x²)
 //               detached (Xu et al. 2019, arXiv 1911.07013): dx = rstd g
 //   saved       mean and rstd of each row and group
 //   source      Ba et al. 2016 (arXiv 1607.06450), Zhang & Sennrich 2019 (1910.07467),

@@ -72,9 +72,8 @@ inline float eps_correction(const LayerNorm<float>& norm, float rstd) {
 
 // dx = rstd (g - x̂ proj - mean_rest), g = gain*dy, proj = eps_correction mean(g x̂).
 //
-//   layer norm      mean_rest = mean(g - x̂ proj). On paper that is mean(g), since x̂ has mean 0; in floats
-//   only
-//                   this form makes the dx of a group sum to 0.
+//   layer norm      mean_rest = mean(g - x̂ proj). On paper that is mean(g), since x̂ has mean 0; in
+//                   floats only this form makes the dx of a group sum to 0.
 //   RMS norm        mean_rest = 0
 //   detached norm   proj = mean_rest = 0
 inline void layer_norm_backward(const LayerNorm<float>& norm, const NormGradients<float>& gradients,
