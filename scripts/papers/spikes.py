@@ -79,5 +79,8 @@ def picture(runs):
     panels = [Panel(beta, "norm of the gradient", {beta: (curve[:, 0], curve[0, 1])}, 0, True)
               for beta in BETAS for curve in [measured(runs, "curves", beta)[:1]]]
     lines = {beta: Line(beta, color) for beta, color in zip(BETAS, PALETTE)}
-    return by_layer("The gradient of one batch, step by step", panels, lines,
-                    "seed 1; dashed: √v, of all parameters together", "step", np.arange(FIRST + 1, 301))
+    figure = by_layer("The gradient of one batch, step by step", panels, lines,
+                      "seed 1; dashed: √v, of all parameters together", "step", np.arange(FIRST + 1, 301))
+    for axes in figure.axes:
+        axes.set_xlim(left=FIRST)
+    return figure
