@@ -1,11 +1,8 @@
 """arXiv 2511.10566: what do a norm's gain and bias do for memorising, under pre-norm and under post-norm?"""
 
-import re
-
 import measure
-from lib.experiment import Claim, np
-from papers.gap import LEVELS, gaps
-from papers.gap import table as table_of_gaps
+from lib.experiment import Claim
+from papers import gap
 
 LEVEL = 2.0  # a training loss
 PLACEMENTS, AFFINE = ("pre", "post"), {"with gain and bias": "true", "without": "false"}
@@ -14,19 +11,18 @@ PLACEMENTS, AFFINE = ("pre", "post"), {"with gain and bias": "true", "without": 
 def rises(run):
     """The rise of the loss on the memorised batch with gain 1 and bias 0 in the norms of each block."""
     model = measure.Model(run.folder)
-    decoder = measure.decoder_of(model, measure.Decoder)
-    weights = decoder.weights
 
     def loss(block):
-        plain = {name: np.full(array.shape, float(name.endswith("weight"))) for name, array in weights.items()
-                 if re.match(rf"blocks\.{block}\..*_norm\.", name)}
-        decoder.weights = weights | plain
+        decoder = measure.decoder_of(model, measure.Decoder)
+        for name, array in decoder.weights.items():
+            if name.startswith(f"blocks.{block}.") and "_norm." in name:
+                array[:] = name.endswith("weight")
         return measure.cross_entropy(decoder.logits(model.tensors["tokens"]), model.tensors["targets"])
 
     return [loss(block) - loss(None) for block in range(run.value("model.n_layer"))]
 
 
-MEASURES = {"gaps": gaps, "rises": rises}
+MEASURES = {"gaps": gap.gaps, "rises": rises}
 
 
 def claims(runs):
@@ -35,15 +31,15 @@ def claims(runs):
         own, plain = (runs.measured("gaps", norm_placement=placement, norm_affine=affine) for affine in AFFINE.values())
         change = (plain - own).mean(axis=0)
         yield Claim(f"{placement}: gap at a training loss of {LEVEL}, without gain and bias less with them",
-                    change[LEVELS.index(LEVEL)], low, high, must_hold=False)
+                    change[gap.LEVELS.index(LEVEL)], low, high, must_hold=False)
         if placement == "pre":
             yield Claim("pre: lowest training loss, without less with", change[-1], 0.005, 2, must_hold=False)
         rise = runs.measured("rises", norm_placement=placement, norm_affine="true").mean(axis=0)
-        third = len(rise) // 3
-        yield Claim(f"{placement}: rise without those of a block, first third over last",
-                    rise[:third].mean() / rise[-third:].mean(), 1, 1000, must_hold=placement == "pre")
+        first, _, last = rise.reshape(3, -1).mean(axis=1)
+        yield Claim(f"{placement}: rise without those of a block, first third over last", first / last, 1, 1000,
+                    must_hold=placement == "pre")
 
 
 def table(runs):
-    return table_of_gaps(runs, {f"{placement}, {name}": {"norm_placement": placement, "norm_affine": affine}
-                                for placement in PLACEMENTS for name, affine in AFFINE.items()})
+    return gap.table(runs, {f"{placement}, {name}": {"norm_placement": placement, "norm_affine": affine}
+                            for placement in PLACEMENTS for name, affine in AFFINE.items()})

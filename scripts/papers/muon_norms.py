@@ -3,13 +3,9 @@
 from lib.experiment import Claim, loss_table, rates
 
 RATES = ("0.001", "0.004")
-LINES = {"adamw, rmsnorm": {"optimizer": "adamw", "norm": "rmsnorm", "norm_alpha": ""},
-         "adamw, dyt": {"optimizer": "adamw", "norm": "dyt", "norm_alpha": "0.5"},
-         "adamw, derf": {"optimizer": "adamw", "norm": "derf", "norm_alpha": "0.5"},
-         "muon, rmsnorm": {"optimizer": "muon", "norm": "rmsnorm", "norm_alpha": ""},
-         "muon, dyt": {"optimizer": "muon", "norm": "dyt", "norm_alpha": "0.5"},
-         "muon, derf": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.5"},
-         "muon, derf, α 0.3": {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}}
+LINES = {f"{optimizer}, {norm}": {"optimizer": optimizer, "norm": norm, "norm_alpha": alpha}
+         for optimizer in ("adamw", "muon") for norm, alpha in (("rmsnorm", ""), ("dyt", "0.5"), ("derf", "0.5"))}
+LINES["muon, derf, α 0.3"] = {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}
 
 
 def gaps_to_rmsnorm(runs):

@@ -5,14 +5,8 @@ from lib.experiment import (COLORS, LINES, Claim, Line, curve, draw, drawing, fi
 
 PLACEMENTS = ("pre", "sandwich", "peri")
 RATES = ("0.001", "0.01")
-
-
-def stream_curve(run):
-    """[logged steps, rms of the stream after the last block]."""
-    return curve(run, "stream")
-
-
-MEASURES = {"stream": stream_curve}
+# [logged steps, rms of the stream after the last block]
+MEASURES = {"stream": lambda run: curve(run, "stream")}
 
 
 def claims(runs):

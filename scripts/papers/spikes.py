@@ -1,7 +1,5 @@
 """Adam's spikes (arXiv 2506.04805): v decays while gradients are small, until a curvature passes what Adam bears."""
 
-import itertools
-
 from lib import safetensors_io
 from lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, choices, markdown, np, read_csv, spread
 
@@ -24,11 +22,10 @@ def spike(run):
 
 def curves(run):
     """[|g|, √Σv] at steps FIRST + 1 to 300 of LAST; Σv, over all parameters, follows from the gradients' norms."""
-    beta = run.value("train.beta2")
-    gradient = [float(row["grad_norm"]) for row in read_csv(run.folder / "metrics.csv")]
-    v = itertools.accumulate(gradient, lambda v, g: beta * v + (1 - beta) * g * g, initial=0.0)
+    beta, gradient = run.value("train.beta2"), [float(row["grad_norm"]) for row in read_csv(run.folder / "metrics.csv")]
+    v = np.convolve(np.square(gradient), (1 - beta) * beta ** np.arange(len(gradient)))[:len(gradient)]
     shown = slice(FIRST, 300 if len(gradient) == LAST else FIRST)
-    return [gradient[shown], np.sqrt(list(v)[1:])[shown]]
+    return [gradient[shown], np.sqrt(v)[shown]]
 
 
 def curvature(run):

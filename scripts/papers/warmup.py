@@ -3,10 +3,8 @@
 from lib.experiment import Claim, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
 
 RATES = ("0.0005", "0.001", "0.003")
-LINES = {"pre": {"norm_placement": "pre", "warmup_steps": 0},
-         "pre, warm-up 200": {"norm_placement": "pre", "warmup_steps": 200},
-         "post": {"norm_placement": "post", "warmup_steps": 0},
-         "post, warm-up 200": {"norm_placement": "post", "warmup_steps": 200}}
+LINES = {f"{placement}{name}": {"norm_placement": placement, "warmup_steps": steps}
+         for placement in ("pre", "post") for name, steps in (("", 0), (", warm-up 200", 200))}
 
 
 def claims(runs):
