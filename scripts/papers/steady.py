@@ -1,6 +1,6 @@
 """arXiv 2512.08217: a weight decay in proportion to the rate keeps the sizes of weights over rates."""
 
-from lib.experiment import Claim, choices, np, rates, table_of
+from lib.experiment import PALETTE, Claim, Line, Panel, by_layer, choices, np, rates, table_of
 from papers.equilibrium import MATRICES, size_over_law
 
 RATES, DECAYS = ("0.001", "0.002", "0.004"), ("0.5", "1", "2")
@@ -29,3 +29,13 @@ def table(runs):
     return table_of(runs, "rms at the last step over √(lr / 2 wd), mean of the blocks' matrices",
                     lambda **values: f"{runs.measured('size', **values)[0, :-1].mean():.2f}",
                     rates(*RATES), choices("weight_decay", *DECAYS, name="wd {}"))
+
+
+def picture(runs):
+    lines = {matrix: Line(matrix, color) for matrix, color in zip(MATRICES, PALETTE)}
+    panels = [Panel(rule, "rms at the last step",
+                    {matrix: (rms[None], np.array([law(*pair) for pair in zip(RATES, decays)]))
+                     for matrix, rms in zip(MATRICES, sizes(runs, decays).T)}, 1, True)
+              for rule, decays in RULES.items()]
+    return by_layer("Sizes of weights over rates", panels, lines, "one seed; dashed: √(lr / 2 wd)",
+                    "learning rate, in thousandths", np.array([1, 2, 4]))
