@@ -27,27 +27,20 @@ void Arena::add_chunk(std::size_t bytes) {
           "use a smaller batch_size, context or model");
   madvise(memory, size, MADV_HUGEPAGE);  // fewer page faults; only a hint, so errors do not matter
   chunks_.push_back({static_cast<std::byte*>(memory), size});
-  used_ = 0;
-  ++grown_;
 }
 
 void* Arena::take_bytes(std::size_t bytes) {
   bytes = round_up(std::max<std::size_t>(bytes, 1), cache_line);
-  if (chunks_.empty() || used_ + bytes > chunks_.back().size) add_chunk(std::max(bytes, total_ / 2));
-  void* memory = chunks_.back().begin + used_;
+  while (current_ < chunks_.size() && used_ + bytes > chunks_[current_].size) {
+    ++current_;
+    used_ = 0;
+  }
+  if (current_ == chunks_.size()) add_chunk(std::max(bytes, total_ / 2));
+  void* memory = chunks_[current_].begin + used_;
   used_ += bytes;
   total_ += bytes;
   peak_ = std::max(peak_, total_);
   return memory;
-}
-
-void Arena::reset() {
-  if (chunks_.size() > 1) {
-    for (const Chunk& chunk : chunks_) std::free(chunk.begin);
-    chunks_.clear();
-    add_chunk(total_);
-  }
-  used_ = total_ = 0;
 }
 
 }  // namespace normscope

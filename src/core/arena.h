@@ -9,8 +9,8 @@
 
 namespace normscope {
 
-// A bump allocator. The first step may allocate several chunks; reset() then joins them into one, so every
-// later step of the same shape uses one chunk and makes no system call.
+// A bump allocator. The first step may allocate several chunks; every later step of the same shape fills the
+// same memory in the same order, and makes no system call.
 class Arena {
  public:
   Arena() = default;
@@ -24,11 +24,11 @@ class Arena {
     return static_cast<T*>(take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
   }
 
-  // Make all memory available again, joining the chunks if there was more than one.
-  void reset();
+  // Make all memory available again.
+  void reset() { current_ = used_ = total_ = 0; }
 
   std::size_t peak_bytes() const { return peak_; }  // the maximum in use between two resets
-  int chunks_allocated() const { return grown_; }
+  int chunks_allocated() const { return static_cast<int>(chunks_.size()); }
 
  private:
   struct Chunk {
@@ -39,10 +39,10 @@ class Arena {
   void add_chunk(std::size_t bytes);
 
   std::vector<Chunk> chunks_;
-  std::size_t used_ = 0;   // bytes of the last chunk
-  std::size_t total_ = 0;  // bytes since the last reset
+  std::size_t current_ = 0;  // the chunk that is being filled
+  std::size_t used_ = 0;     // bytes of it
+  std::size_t total_ = 0;    // bytes since the last reset
   std::size_t peak_ = 0;
-  int grown_ = 0;
 };
 
 // Buffers with a lifetime within a step, such as gradients: a released buffer is used for the next request of
