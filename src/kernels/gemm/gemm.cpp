@@ -107,13 +107,7 @@ void gemm(GemmProvider provider, const Gemm<Real>& product) {
   check_shapes(product);
   Gemm<Real> g = product;
   if (g.c.size() == 0) return;
-  if (g.a.cols == 0) {
-    for (Index i = 0; i < g.c.rows; ++i) {
-      Real* row = g.c.data + i * g.c.ld;
-      for (Index j = 0; j < g.c.cols; ++j) row[j] = g.beta == 0 ? Real(0) : g.beta * row[j];
-    }
-    return apply_epilogue(g, 0, 0, g.c.rows, g.c.cols);
-  }
+  if (g.a.cols == 0) provider = GemmProvider::reference;  // beta C and the epilogue
   if constexpr (std::is_same_v<Real, float>) {
     if (provider == GemmProvider::automatic) provider = GemmProvider::native;
     if (g.precision == Precision::bf16) {

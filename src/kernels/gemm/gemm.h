@@ -7,6 +7,7 @@
 //   gemm_native()       schedule.cpp: chooses KC
 //     gemm_split_k()      if A is transposed (dW), partial C's are small, and the blocks of k can be shared
 //                         evenly: each thread computes all of C for its blocks of k
+//     gemm_by_columns()   if A has few rows and B is large: each thread packs B for its columns of C
 //   gemm_tiles()        schedule.cpp: for each block of KC steps of k
 //                         pack B into panels of NR columns, or read it in place; with bf16 pack A too
 //                         (once for all threads, or each thread for itself)

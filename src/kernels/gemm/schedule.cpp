@@ -155,20 +155,15 @@ struct KBlock {
   }
 };
 
-// B is packed once (by all threads, if it is large) or read in place; then the threads compute the tiles.
+// B is packed (or read in place) once, by all threads if it is large. If packing all of it takes each thread
+// little beside its share of C, each packs B for itself, before its first tile.
 template <class Element>
-void compute_packed_once(const KBlock<Element>& block) {
-  const OperandA<Element> a = prepare_a(block.kernel, block.a());
-  const OperandB<Element> b = block.prepare_b();
-  parallel_for(block.grid.tiles(), [&](Index tile) { block.compute_tile(tile, a, b); });
-}
-
-// Each thread packs all of B for itself (or reads it in place), before its first tile.
-template <class Element>
-void compute_packed_by_thread(const KBlock<Element>& block, Index threads) {
+void compute_block(const KBlock<Element>& block, Index threads) {
+  const bool by_thread =
+      packed_size(block.kernel, block.b()) <= pack_per_thread_max && block.m() >= min_rows_per_pack * threads;
   const OperandA<Element> a = prepare_a(block.kernel, block.a());
   OperandB<Element>* packed = thread_scratch<OperandB<Element>, struct PackedByThread>(threads);
-  for (Index t = 0; t < threads; ++t) packed[t] = {};  // null data: not packed yet
+  std::fill_n(packed, threads, by_thread ? OperandB<Element>{} : block.prepare_b());  // null: not packed yet
   parallel_for(block.grid.tiles(), [&](Index tile) {
     OperandB<Element>& b = packed[threads == 1 ? 0 : thread_index()];
     if (b.data == nullptr) b = block.prepare_b();
@@ -178,16 +173,10 @@ void compute_packed_by_thread(const KBlock<Element>& block, Index threads) {
 
 template <class Element>
 void gemm_tiles(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
-  const Index m = g.c.rows, k = g.a.cols;
   const Grid grid = choose_grid(kernel, g);
-  const Index threads = in_parallel_loop() ? 1 : thread_count();
+  const Index k = g.a.cols, threads = in_parallel_loop() ? 1 : thread_count();
   for (Index first = 0; first < k; first += kernel.k_block()) {
-    const KBlock<Element> block{kernel, g, grid, first, std::min(k - first, kernel.k_block())};
-    if (packed_size(kernel, block.b()) <= pack_per_thread_max && m >= min_rows_per_pack * threads) {
-      compute_packed_by_thread(block, threads);
-    } else {
-      compute_packed_once(block);
-    }
+    compute_block<Element>({kernel, g, grid, first, std::min(k - first, kernel.k_block())}, threads);
   }
 }
 
@@ -243,6 +232,24 @@ void gemm_split_k(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   });
 }
 
+// A product of few rows whose B is large, such as a wide weight: to pack all of B first would write it to
+// memory and read it back. So each item is some columns of C, for which a thread packs B, a block of k at a
+// time, into room that stays in its L2 cache. Many items are shared evenly; wide ones read A less often.
+void gemm_by_columns(const GemmKernel<float>& kernel, const Gemm<float>& g) {
+  constexpr Index max_cols = 256;
+  const Index panels = block_count(g.c.cols, kernel.nr);
+  const Index cols = std::clamp<Index>(panels / tiles_wanted(), 1, max_cols / kernel.nr) * kernel.nr;
+  parallel_blocks(g.c.cols, cols, [&](Index begin, Index end) {
+    Gemm<float> part = g;
+    part.b = g.b.part(0, begin, g.b.rows, end - begin);
+    part.c = g.c.part(0, begin, g.c.rows, end - begin);
+    Epilogue<float>& then = part.epilogue;
+    if (then.bias != nullptr) then.bias += begin;
+    if (then.derivative) then.derivative = then.derivative.part(0, begin, g.c.rows, end - begin);
+    gemm_tiles(kernel, part);
+  });
+}
+
 }  // namespace
 
 template <class Element>
@@ -253,11 +260,13 @@ void gemm_native(const GemmKernel<Element>& any, const Gemm<float>& g) {
   // Ask can_split_k() again: choose_kc() asked it for its own number of blocks, and if it kept the kernel's
   // KC there are other blocks.
   const bool shared_evenly = thread_count() > 1 && !in_parallel_loop() && k_blocks % thread_count() == 0;
-  if (shared_evenly && can_split_k(g, k_blocks)) {
-    gemm_split_k(kernel, g);
-  } else {
-    gemm_tiles(kernel, g);
+  if (shared_evenly && can_split_k(g, k_blocks)) return gemm_split_k(kernel, g);
+  if constexpr (std::is_same_v<Element, float>) {
+    constexpr Index max_rows = 1024;  // more rows of A do not stay in the L2 cache from one item to the next
+    const bool few_rows = !g.a.transposed && g.c.rows <= max_rows;
+    if (few_rows && g.b.size() > pack_per_thread_max) return gemm_by_columns(kernel, g);
   }
+  gemm_tiles(kernel, g);
 }
 
 template void gemm_native(const GemmKernel<float>&, const Gemm<float>&);
