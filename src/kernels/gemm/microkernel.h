@@ -62,6 +62,11 @@ inline void transpose(Vec (&square)[lanes]) {
   }
 }
 
+// A vector of the `count` numbers from p on, and zeros past them.
+inline Vec load_part(const float* p, Index count) {
+  return count >= lanes ? load(p) : Tail{count > 0 ? count : 0}.get(p);
+}
+
 // Store two consecutive steps of k of a vector of columns into a panel, or the last step alone.
 inline void put_steps(Vec first, Vec second, float* panel) {
   store(panel, first);
@@ -94,11 +99,6 @@ inline void put_steps(Vec first, Vec second, Bf16Pair* panel) {
   store(panel, interleaved_pairs(first, second));
 }
 inline void put_last_step(Vec last, Bf16Pair* panel) { put_steps(last, Vec{}, panel); }
-
-// A vector of the `count` numbers from p on, and zeros past them.
-inline Vec load_part(const float* p, Index count) {
-  return count >= lanes ? load(p) : Tail{count > 0 ? count : 0}.get(p);
-}
 
 // Pack A in pairs, row by row of its memory. Whole vectors are written, and `stride` has room for them.
 inline void pack_a(const Matrix<float>& a, Bf16Pair* out, Index stride) {
@@ -225,25 +225,27 @@ struct Bands {
 constexpr Index min_panels = 8, max_stride = MR > 8 ? 256 : 0;
 constexpr Index row_copy_size = KC + lanes, band_copy_size = MR * row_copy_size;
 
-// Copy all bands, in the order of A's memory; copies + i * band_copy_size becomes the i-th. Whole vectors are
-// copied. Stores run past the end of a copied row; the next row overwrites these numbers. Loads run past the
-// end of a band's row; where they would leave A, the row is copied number by number.
+// Copy all bands, some rows of A's memory at a time; copies + i * band_copy_size becomes the i-th. Stores run
+// past the end of a copied row; the next row overwrites these numbers. Loads run past it too, into A's next
+// row, but for A's last row.
 template <bool rounds>
 inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
   const auto rounded = [](Vec v) { return rounds ? nearest_bf16(v) : v; };
-  const Index m = bands.begin(bands.count);
-  for (Index p = 0; p < k; ++p) {
-    const float* row = a.data + p * a.stride;
-    for (Index i = 0; i < m; i += 16) __builtin_prefetch(row + prefetch_distance * a.stride + i);
+  const Index m = bands.begin(bands.count), whole_rows = a.stride >= lanes ? k - 1 : 0;
+  for (Index first = 0; first < k; first += prefetch_distance) {
+    const Index last = k - first < prefetch_distance ? k : first + prefetch_distance;
+    for (Index p = first; p < last; ++p) {
+      const float* ahead = a.data + (p + prefetch_distance) * a.stride;
+      for (Index i = 0; i < m; i += 16) __builtin_prefetch(ahead + i);
+    }
     for (Index band = 0; band < bands.count; ++band) {
       const Index rows = bands.begin(band + 1) - bands.begin(band);
-      const float* from = row + bands.begin(band);
-      float* to = copies + band * band_copy_size + p * rows;
-      const Index left = (k - 1 - p) * a.stride + m - bands.begin(band);  // numbers of A from here to its end
-      if (left >= (rows + lanes - 1) / lanes * lanes) {
-        for (Index r = 0; r < rows; r += lanes) store(to + r, rounded(load(from + r)));
-      } else {
-        for (Index r = 0; r < rows; ++r) to[r] = rounded(splat(from[r]))[0];
+      const float* from = a.data + bands.begin(band) + first * a.stride;
+      float* to = copies + band * band_copy_size + first * rows;
+      for (Index p = first; p < last; ++p, from += a.stride, to += rows) {
+        for (Index r = 0; r < rows; r += lanes) {
+          store(to + r, rounded(load_part(from + r, p < whole_rows ? lanes : rows - r)));
+        }
       }
     }
   }
@@ -254,11 +256,7 @@ inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, fl
 inline void copy_rounded_rows(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
   for (Index band = 0; band < bands.count; ++band) {
     const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-    for (Index row = 0; row < rows; ++row) {
-      const float* from = a.data + (i + row) * a.stride;
-      for (Index p = 0; p < k; p += 16) __builtin_prefetch(from + prefetch_distance * a.stride + p);
-      round_to_bf16(1, k, from, 0, copies + band * band_copy_size + row * row_copy_size, 0);
-    }
+    round_to_bf16(rows, k, a.data + i * a.stride, a.stride, copies + band * band_copy_size, row_copy_size);
   }
 }
 
@@ -364,22 +362,19 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
 template <class Element, bool rounds = false>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
-  const MicroKernels<Element>& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
-  const MicroKernels<Element>& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
+  const auto& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
+  const auto& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
   constexpr Index worth_prefetching = 48;      // steps of k; a shorter tile is done before its C could arrive
   constexpr Index chunk_numbers = 128 * 1024;  // 512 KiB, half of an L2 cache of 1 MiB
   const Bands bands(m);
-  float* copies = nullptr;
+  const Element* copies = nullptr;
   if constexpr (std::is_same_v<Element, float>) {
     const bool copies_bands =
         a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR;
     if (rounds || copies_bands) {
-      copies = thread_scratch<float, struct BandCopies>(bands.count * band_copy_size);
-      if (a.transposed) {
-        copy_bands<rounds>(bands, k, a, copies);
-      } else {
-        copy_rounded_rows(bands, k, a, copies);
-      }
+      float* room = thread_scratch<float, struct BandCopies>(bands.count * band_copy_size);
+      a.transposed ? copy_bands<rounds>(bands, k, a, room) : copy_rounded_rows(bands, k, a, room);
+      copies = room;
     }
   }
   const Index chunk = (1 + (chunk_numbers - 1) / (k * NR)) * NR;
@@ -388,16 +383,13 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
     for (Index band = 0; band < bands.count; ++band) {
       const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
       OperandA<Element> a_band = a.from(i, 0);
-      if constexpr (std::is_same_v<Element, float>) {
-        if (copies != nullptr) {
-          a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
-        }
+      if (copies != nullptr) {
+        a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
       }
       for (Index j = left; j < right; j += NR) {
         const TileOutput tile(out, i, j);
         if (k >= worth_prefetching) prefetch_tile(rows, tile);
-        const MicroKernels<Element>& kernels = n - j > lanes ? wide : narrow;
-        kernels.of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
+        (n - j > lanes ? wide : narrow).of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
       }
     }
   }

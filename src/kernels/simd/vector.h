@@ -196,11 +196,12 @@ inline Vec at_most(float limit, Vec x) {
 #endif
 }
 
-// Nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0.
+// Nearest bf16, ties to even: half of its spacing is added, less one bit where the last bit kept is 0. A NaN,
+// which could become infinite, stays as it is.
 inline Vec nearest_bf16(Vec x) {
   typedef std::uint32_t Bits __attribute__((vector_size(NORMSCOPE_VECTOR_BYTES)));
-  const Bits bits = (Bits)x, nearest = bits + 0x7FFF + ((bits >> 16) & 1), quiet_nan = bits | 0x400000;
-  return (Vec)((x == x ? nearest : quiet_nan) & 0xFFFF0000U);
+  const Bits bits = (Bits)x, nearest = bits + 0x7FFF + ((bits >> 16) & 1);
+  return x == x ? (Vec)(nearest & 0xFFFF0000U) : x;
 }
 
 // A polynomial in x, its coefficients from that of the highest power on.
