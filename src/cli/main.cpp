@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "core/text.h"
+#include "kernels/simd.h"
 #include "logs/record.h"
 
 namespace normscope {
@@ -62,6 +63,10 @@ void print_help(std::ostream& out) {
     out << "  " << aligned_left(command->name + " " + command->arguments, 25) << command->purpose << '\n';
   out << "\nAs scripts:";
   for (const std::string_view name : script_commands) out << " scripts/" << name << ".py";
+  out << "\n\nThe environment's NORMSCOPE_ISA chooses the instruction set of the kernels (default: the "
+         "fastest):\n ";
+  for (const InstructionSet& set : instruction_sets())
+    out << ' ' << set.name << (set.is_supported ? "" : " (not on this machine)");
   out << "\n\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
 }
 
