@@ -412,9 +412,10 @@ Outcome precision(const CheckInput& given) {
   }
   constexpr double margin = 6;  // the engine rounds between sites too
   const Result chaos = rounded.result("", limit);
+  const std::string size = text(" by ", chaos.error, " of its size");
   if (!result.holds() && (chaos.error > limit || result.error <= margin * chaos.error))
-    return {.does_not_apply =
-                text("chaotic: rounding alone moves ", chaos.note, " by ", chaos.error, " of its size")};
+    return {.does_not_apply = text("chaotic: rounding alone moves ", chaos.note,
+                                   std::isinf(chaos.error) ? ", which is 0 without it" : size)};
   if (!result.holds() && norms_signs(config, batch.context))
     return {.does_not_apply = text(result.note, " rests on signs: a norm here is over two numbers")};
   return unless_nan(given, {{result}});

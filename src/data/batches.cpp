@@ -55,13 +55,12 @@ void BatchSampler::fill(Index step, Index first, Index count, Token* tokens, Tok
 
 std::vector<Window> evaluation_windows(Index characters, Index context, Index count) {
   require(context >= 1, "evaluation", "context ", context);
+  const Index whole = (characters - 1) / context, chosen = std::min(whole, count);
   std::vector<Window> windows;
+  for (Index i = 0; i < chosen; ++i) windows.push_back({i * whole / chosen * context, context});
+  if (chosen > 0) return windows;
   for (Index begin = 0; begin + 1 < characters; begin += context)
     windows.push_back({begin, std::min(context, characters - 1 - begin)});
-  const Index whole = (characters - 1) / context, chosen = std::min(whole, count);
-  if (chosen <= 0) return windows;
-  for (Index i = 0; i < chosen; ++i) windows[i] = {i * whole / chosen * context, context};
-  windows.resize(chosen);
   return windows;
 }
 
