@@ -35,8 +35,8 @@ from lib.sites import SITES
 STATISTICS = ("layernorm", "rmsnorm", "groupnorm")
 # The largest product of excess kurtosis and the nonlinear share of a pointwise norm; beyond it gradients are 10% off.
 NOT_GAUSSIAN = 0.03
-# The largest share by which a pointwise norm lessens a tied head's gradient along the stream's own embedding.
-BENT = 0.3
+# The largest share by which a pointwise norm lessens a tied head's gradient along the stream's own embedding, times T.
+BENT = 4
 
 
 def branch_signal(kernel, mean=0.0):
@@ -72,13 +72,14 @@ def normed(model, present, x):
 
 def normed_in_stream(model, present, x):
     """`normed` for a norm that the stream itself passes. A tied head sends back the embedding of the character just
-    read, whose features are large where x's are, and there a pointwise norm f has a small slope. NoPrediction if this
-    changes the mean square of that part, a share of the embedding in x, much: E f'(x)^2 w^2, not E f'(x)^2, for the
-    embedding's feature w."""
+    read, whose features are large where x's are, and there a pointwise norm f has a small slope: E f'(x)^2 w^2 for the
+    embedding's feature w, not E f'(x)^2. NoPrediction if that is much less, since sums over T tokens, which nearly
+    cancel (see `allowed`), then do not."""
     if present and model["tie_embeddings"] and model["norm"] in POINTWISE:
         square, own = mean_square(x.kernel), model["init"]["embed_std"]**2 * float(np.mean(x.share**2))
         slopes = slope_at(POINTWISE[model["norm"]], math.sqrt(square) * Z)**2
-        if own / square * (slopes @ ((1 - Z * Z) * density(0.0))) > BENT * (slopes @ density(0.0)):
+        lessened = own / square * (slopes @ ((1 - Z * Z) * density(0.0))) / (slopes @ density(0.0))
+        if lessened * model["context"] > BENT:
             raise NoPrediction(f"a {model['norm']} in the stream bends large embeddings, which a tied head's gradient "
                                "meets again; try a smaller model.init.embed_std, or model.tie_embeddings false")
     return normed(model, present, x)
