@@ -111,6 +111,13 @@ class Laws(unittest.TestCase):
                 self.assertAlmostEqual(values[-1] / m, 1, delta=1e-3)
                 self.assertAlmostEqual(gradients[0] / gradients[-1] / gain, 1, delta=1e-3)
 
+    def test_limits(self):  # of gradients twice as wide if a tied head foresees the character just read
+        untied = {**MODEL, "d_model": 128}
+        tied, small = {**untied, "tie_embeddings": True}, {"init": {**MODEL["init"], "embed_std": 0.1}}
+        limits, of_tied, of_small = (mean_field.allowed(model, 8) for model in (untied, tied, {**tied, **small}))
+        self.assertEqual([of_small, of_tied[0]], [limits, limits[0]])
+        self.assertAlmostEqual(of_tied[1] - limits[1], math.log(1.1))
+
     def test_amplification(self):  # the sum over sublayers of two matrices' share of the sum
         m, pre = 1.0, 0.0
         for g in (1, 0.5) * 12:

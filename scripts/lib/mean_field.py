@@ -80,8 +80,8 @@ def normed_in_stream(model, present, x):
         slopes = slope_at(POINTWISE[model["norm"]], math.sqrt(square) * Z)**2
         lessened = own / square * (slopes @ ((1 - Z * Z) * density(0.0))) / (slopes @ density(0.0))
         if lessened * model["context"] > BENT:
-            raise NoPrediction(f"a {model['norm']} in the stream bends large embeddings, which a tied head's gradient "
-                               "meets again; try a smaller model.init.embed_std, or model.tie_embeddings false")
+            raise NoPrediction(f"where the tied embeddings are large, a {model['norm']} in the stream passes much less "
+                               "gradient; try a smaller model.init.embed_std, or model.tie_embeddings false")
     return normed(model, present, x)
 
 

@@ -59,6 +59,7 @@ std::vector<Window> evaluation_windows(Index characters, Index context, Index co
   std::vector<Window> windows;
   for (Index i = 0; i < chosen; ++i) windows.push_back({i * whole / chosen * context, context});
   if (chosen > 0) return windows;
+  windows.reserve(whole + 1);
   for (Index begin = 0; begin + 1 < characters; begin += context)
     windows.push_back({begin, std::min(context, characters - 1 - begin)});
   return windows;
