@@ -5,12 +5,14 @@ Runs that are not done count in means (their final loss is missing), but in no d
 
 Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. A difference is
 the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance alone makes one as
-large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so. With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so
-that only the placement differs. The rule: a config is compared with the one that has the base's value of the first
-varied key and the same other keys; if there is none, with the first earlier config that differs from it in one key,
-else with the base. So pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config
-is compared with its earlier run. The first varied key is the first in the order of labels: keys with words, named grid
-entries, other keys. Remarks say how the configs differ, which results stand out, and what cannot be concluded.
+large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so.
+
+With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so that only the
+placement differs. The rule: a config is compared with the one that has the base's value of the first varied key and the
+same other keys; if there is none, with the first earlier config that differs from it in one key, else with the base. So
+pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config is compared with its
+earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other keys.
+Remarks say how the configs differ, which results stand out, and what cannot be concluded.
 
 Losses are in nats per character. final val: final_val_loss of each run's summary.json, the loss of the whole validation
 text after the last step; best val: the lowest during training, on eval.batches; grad first/last: gradient norm of block

@@ -49,6 +49,9 @@ def predictions(groups):
     """({group: what mean_field.predicted returns}, {group: the reason why it has no prediction})."""
     expected, reasons = {}, {}
     for group in groups:
+        if "parent" in group.runs[0].record:
+            reasons[group] = "its first weights are another run's"
+            continue
         try:
             expected[group] = predicted(group.runs[0].folder)  # a prediction does not depend on the seed
         except NoPrediction as error:

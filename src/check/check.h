@@ -107,10 +107,10 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 //   pass     The error is below the limit; the tensor passes. After a fault, a shorter step passes only if
 //            its limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide
 //            the fault.
-//   fault    Rounding explains at most a tenth of the error, the slopes up and down agree within a tenth of
-//            it, and the difference changes by at most a tenth of it since the h before. Otherwise a ReLU's
-//            kink or the curve of the loss may be the cause. The tensor fails if its fault stands at every
-//            shorter step at which rounding is small enough to decide.
+//   fault    Three bounds hold, each a tenth of the error at most: what rounding explains; |slope up - slope
+//            down|; |central difference - that of the h before|, so the first h decides nothing. Otherwise a
+//            ReLU's kink or the curve of the loss may be the cause. Each h at which the first bound holds
+//            decides anew; the tensor fails if none passes and the last decision is a fault.
 //   skipped  No step passes and no fault stands.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,

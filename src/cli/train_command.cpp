@@ -286,20 +286,21 @@ const Command train_command = {
         "Reads a JSON config and leaves a run folder with logs, checkpoints and weights. src/logs/README.md "
         "defines the columns of its logs. In the progress line, `grad ▄▃▂▂ 1:2.6` has a bar for the stream's "
         "gradient after each block, the first one left, and the ratio of the smallest to the largest.",
-    .options =
-        {set_option,
-         threads_option,
-         {"out", "DIR", "run folder (default: runs/<name>)"},
-         {"resume", "",
-          "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too"},
-         {"from", "RUN|FILE",
-          "start with the newest weights of a run or file of the same shapes; the vocabulary stays the "
-          "model's, which must have all characters of the text",
-          " init init_from init-from pretrained "},
-         {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
-         {"overwrite", "", "start again in a folder that holds a run"},
-         {"mpi", "", "share the work with the other processes that mpirun or srun started"},
-         {"q,quiet", "", "print only errors"}},
+    .options = {set_option,
+                threads_option,
+                {"out", "DIR", "run folder (default: runs/<name>)"},
+                {"resume", "",
+                 "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too; "
+                 "--set may change train.steps, names and what is logged"},
+                {"from", "RUN|FILE",
+                 "start with the newest weights of a run or file, whose tensors must have the same names and "
+                 "shapes; the vocabulary stays the "
+                 "model's, which must have all characters of the text",
+                 " init init_from init-from pretrained "},
+                {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
+                {"overwrite", "", "start again in a folder that holds a run"},
+                {"mpi", "", "share the work with the other processes that mpirun or srun started"},
+                {"q,quiet", "", "print only errors"}},
     .run = run};
 
 }  // namespace normscope

@@ -50,12 +50,13 @@ struct Placement {
   bool norm_branch = false;    // a norm on what F returns
   bool norm_out = false;       // a norm on the sum
   bool embed_norm = false;     // a norm on the embedding output; in a list, block 1's attention decides
+                               // (its FFN must agree, and later blocks have none)
   bool final_norm = false;     // the default of `final_norm`, a norm before the head; in a list, the last
                                // FFN decides. A block that ends in a norm (post, deepnorm, keel) needs none;
                                // rezero and none have no norms. A pattern has one
   bool learned_scale = false;  // a is a parameter, 0 at the start, and `branch_scale` has no effect
-  bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2; in a list, of all
-                                 // blocks if it is true for each
+  bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2; in a list, one
+                                 // block whose row says false decides for all
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   DepthFactor alpha = {};        // factor of the stream in the sum, of L
   DepthFactor input_scale = {};  // factor on what F reads, of the block's number (from 1)
