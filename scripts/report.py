@@ -119,8 +119,8 @@ def pictures(groups):
          "the picture by layer shows.",
          plot_steps.Steps, plot_steps.plot),
         ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens' "
-         "vectors point in one direction. A norm of the sum then shrinks what is left of their differences, and with them the "
-         "gradient of the next picture.",
+         "vectors point in one direction. A norm of the sum then shrinks what is left of their differences, and with them "
+         "the gradient of the next picture.",
          TokenCosine, plot_cosine.plot),
         ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
          "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),

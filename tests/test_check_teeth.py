@@ -174,7 +174,8 @@ FAULTS = [
      [("kernels/simd/softmax.h",
        "inverse = 1 / queries.get(tile.stats.sum + query, 1.0f);",
        "inverse = 1 / queries.get(tile.stats.sum + query, 1.0f), sum = queries.get(tile.stats.sum + query, 1.0f);"
-       "Vec joined = top; if (PLANTED) for (Index lane = 0; lane < lanes; ++lane) joined[lane] += static_cast<float>(__builtin_log(sum[lane]));"),
+       "Vec joined = top; if (PLANTED) for (Index lane = 0; lane < lanes; ++lane) "
+       "joined[lane] += static_cast<float>(__builtin_log(sum[lane]));"),
       ("kernels/simd/softmax.h", "«exp(Vec(part.get(scores + i) - top)) * inverse»;",
        "exp(Vec(part.get(scores + i) - joined))")], SATURATED, {4}),
     ("a rounding to bf16 that keeps three bits of eight", "kernels/isa/baseline.cpp",

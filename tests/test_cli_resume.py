@@ -233,7 +233,8 @@ class Changes(ResumeTest):
         for key, values in {"normscope": (None, "2"), "config": (None, "[]", "{"), "vocab": (None, "[]", "[10,32]"),
                             "corpus": (None, "f" * 16), "step": (None, "-1", "26", "2.5", " 1"),
                             "trajectory_hash": (None, "f" * 17), "best_val_loss": ("1,5",), "best_step": (None,),
-                            "skipped": ("x",), "updates": (None,), "train_loss_max": (None,), "skipped_in_a_row": (None,), "branch_share": ("x",)}.items():
+                            "skipped": ("x",), "updates": (None,), "train_loss_max": (None,),
+                            "skipped_in_a_row": (None,), "branch_share": ("x",)}.items():
             for value in values:
                 with self.subTest(f"{key} {value!r}"):
                     self.write(run.file("checkpoint.safetensors"), with_metadata(sound, {key: value}))

@@ -190,8 +190,8 @@ class GroupsAndLabels(CompareTest):
         self.assertEqual(self.remarks("not_comparable"), [])
         self.assertEqual([round(pair["mean"], 9) for pair in self.comparison()["paired"]], [1, 2, 3])
         self.assertIn(
-            "batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> 1200",
-                      self.remarks("differs")[0])
+            "batch 2 · grad_accum 1 against batch 8 · grad_accum 1: train.batch_size; with that comes train.steps 300 -> "
+            "1200", self.remarks("differs")[0])
         self.make_seeds("short", [2.5, 2.6], {"train": {"steps": 1195, "batch_size": 2}})  # 10 windows fewer
         self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
                          ["train.steps (at unequal tokens)"])

@@ -33,8 +33,9 @@ def is_allowed(folder, header):
 
 
 def main():
-    for folder, header in (("model", "logs/site_stats.h"), ("ops", "kernels/simd/norm_loops.h"), ("logs", "kernels/attention.h"),
-                           ("autograd", "kernels/pointwise.h"), ("train", "cli/commands.h"), ("core", "types.h")):
+    for folder, header in (("model", "logs/site_stats.h"), ("ops", "kernels/simd/norm_loops.h"),
+                           ("logs", "kernels/attention.h"), ("autograd", "kernels/pointwise.h"),
+                           ("train", "cli/commands.h"), ("core", "types.h")):
         assert not is_allowed(folder, header), (folder, header)  # the rules can fail
     files = [file for file in sorted(SOURCE.rglob("*")) if file.suffix in (".h", ".cpp")]
     includes = [(file.relative_to(SOURCE), header)

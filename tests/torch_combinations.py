@@ -133,8 +133,8 @@ def dump(folder, config, name):
 
 def worst_of(folder, name, model, spoil=None):
     """(error, limit, tensor) of one combination: the largest error, LIMIT or what PyTorch's own float32 explains (a
-    stream that no norm tames grows until rounding shows), and where the error is. spoil(tensors, config) may change what the engine is said to have computed,
-    so that a test can see it caught."""
+    stream that no norm tames grows until rounding shows), and where the error is. spoil(tensors, config) may change
+    what the engine is said to have computed, so that a test can see it caught."""
     tensors, metadata = dump(folder, {"model": model, "train": {"steps": 1, "batch_size": SEQUENCES}}, name)
     if spoil:
         config = json.loads(metadata["config"])

@@ -34,8 +34,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         """Parses the command line. A shell leaves the ~ of --out=~/runs as it is; here it is the home folder."""
         words = sys.argv[1:] if args is None else [str(word) for word in args]
-        return super().parse_known_args([re.sub(r"^(--?[\w-]+=)~(?=/)", lambda match: match[1] + os.path.expanduser("~"),
-                                                word) for word in words], namespace)
+        home = os.path.expanduser("~")
+        words = [re.sub(r"^(--?[\w-]+=)~(?=/)", lambda match: match[1] + home, word) for word in words]
+        return super().parse_known_args(words, namespace)
 
     def error(self, message):
         self.exit(2, f"[{self.topic}] {printable(message)}; see {self.prog} --help\n")

@@ -14,8 +14,9 @@ from lib.sites import FIRST
 
 # What a panel shows: `value`, a member of the series, which are the runs' logged steps (such as those of sites.py), as
 # an array (steps, layers 0..L) or, without `blocks`, (steps). The series of a group of runs are one line, their mean,
-# with a band from the least to the largest; so many tensors of a run do not fit a Picture (plot_heatmap.py draws its own). `log`: whether the axis is logarithmic (None: if values
-# span decades); `blocks`: those drawn against the step, the first one thick, a second one thin; −1 is the last.
+# with a band from the least to the largest: many tensors of a run do not fit a Picture (plot_heatmap.py draws its own).
+# `log`: whether the axis is logarithmic (None: if values span decades); `blocks`: those drawn against the step, the
+# first one thick, a second one thin; −1 is the last.
 Measure = namedtuple("Measure", "name value unit log blocks", defaults=[()])
 # `read(run)` gives the list of a run's series; `first`: the first block with values; `by_measure`: the panels of a
 # measure follow one another and share a scale (else panels of one step or training do).

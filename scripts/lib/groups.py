@@ -135,8 +135,9 @@ def _texts(run):
 
 
 def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys that have an effect, without seed and bookkeeping. Texts are compared by hash. The same text at two
-    paths gets the first path (`first_paths`). Two texts found at one path get path and hash (`hashes`)."""
+    """{key: value} of the config's keys that have an effect, without seed and bookkeeping. Texts are compared by hash.
+    The same text at two paths gets the first path (`first_paths`). Two texts found at one path get path and hash
+    (`hashes`)."""
     keys = {}
     for key, entry in fields().items():
         value = run.value(key)
