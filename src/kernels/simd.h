@@ -1,12 +1,12 @@
 // The SIMD kernels of the best instruction set that this machine has, chosen once at run time.
 //
 // One source (kernels/simd/*.h) is compiled once for each instruction set (kernels/isa/*.cpp), so a binary
-// built on one machine runs on another. NORMSCOPE_ISA in the environment names another set, of lower or slower
-// instructions:
+// built on one machine runs on another. NORMSCOPE_ISA in the environment names another set, of lower or
+// slower instructions:
 //
 //   avx512_amx    floats by AVX-512, pairs of bf16 by AMX
 //   avx512_bf16   floats by AVX-512, pairs of bf16 by AVX512-BF16
-//   avx512, avx2  floats by AVX-512, or by AVX2 and FMA; operands are rounded to bf16 and multiplied as floats
+//   avx512, avx2  floats by AVX-512, or by AVX2 and FMA; bf16 by rounded operands, multiplied as floats
 //   baseline      the same by SSE2 or NEON
 #pragma once
 
@@ -73,13 +73,13 @@ struct InstructionSet {
   const SimdKernels* kernels;
   const GemmKernel<Bf16Pair>* pairs;  // products of bf16; null: by kernels->rounding_gemm
   bool is_supported;                  // by this machine
-  bool is_fastest;                    // of the sets that have these kernels, on this machine
+  bool is_fastest;  // on this machine: its pairs are faster than rounded floats (or it has none)
 };
 
 // The best first; on other processors than x86-64 the baseline alone.
 std::span<const InstructionSet> instruction_sets();
 
-// The first supported set that is the fastest of its kernels, or the set that NORMSCOPE_ISA names. Error: it
+// The first supported set that is the fastest, or the set that NORMSCOPE_ISA names. Error: it
 // names no supported set.
 const InstructionSet& instruction_set();
 inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }

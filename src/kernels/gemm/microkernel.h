@@ -1,8 +1,9 @@
 // Packing of GEMM's operands and the register tiles that multiply them. The scheme: kernels/gemm/kernel.h.
 // Compiled by kernels/isa/*.cpp, as kernels/simd is.
 //
-// Each element of C is one chain of multiply-adds over k, cut only at multiples of KC. So its bits do not
-// depend on the register tile, or on the thread's part of C, that it falls into.
+// Each element of C is one chain of multiply-adds over k, cut at the blocks of k, which depend on the shape
+// alone (choose_kc() in schedule.cpp). So its bits do not depend on the register tile, or on the thread's
+// part of C, that it falls into.
 #pragma once
 
 #include <utility>
