@@ -64,7 +64,9 @@ KINDS = {
     "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS)),
     "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
                    (STEP, LOG, PANELS)),
-    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models", (LOSS_X,)),
+    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models (training: a "
+                 "moving median over a twentieth of the rows of the seeds' mean; band: the seeds' range, row by row)",
+                 (LOSS_X,)),
     "final": Kind(plot_final.plot, "metrics.csv", "the final loss against a key in which the runs differ", (FINAL_X,)),
 }
 
@@ -89,7 +91,8 @@ def arguments():
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=make_parser)
     for name, row in KINDS.items():
         kind = kinds.add_parser(name, help=row.help, description=f"Draws {row.help}, from each run's {row.needed}, "
-                               "config.json and summary.json.")
+                               "config.json and summary.json. ▲ or ▼ beside a number: the largest or smallest value of "
+                               "a line that leaves the panel; a cross: a run that diverged.")
         kind.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
         kind.add_argument("-o", "--output", metavar="FILE",
                           help=f"PNG, SVG or PDF to write (default: {name}.png in the folder that holds the runs)")

@@ -363,7 +363,7 @@ class PairsAndRemarks(CompareTest):
         growth = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
         self.assertGreaterEqual(growth * 1.05, grown)
         os.remove(run.file("layers.csv"))
-        self.assertIn("; nothing is logged of the layers before", self.remarks("diverged", "lost")[0])
+        self.assertIn("; no layers are logged at a step before that", self.remarks("diverged", "lost")[0])
 
 
 class Unfinished(CompareTest):

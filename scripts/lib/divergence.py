@@ -18,7 +18,7 @@ def divergence_text(run, step):
     if isinstance(first, dict) and isinstance(first.get("layer"), int):
         tensor = first.get("param") or _site_text(first["layer"], first.get("site"), depth)
         text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(tensor)} became non-finite"
-    return text + "; " + (_growth_of_layers(run, step) or "nothing is logged of the layers before")
+    return text + "; " + (_growth_of_layers(run, step) or "no layers are logged at a step before that")
 
 
 def _site_text(layer, site, depth):
