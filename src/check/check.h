@@ -93,6 +93,11 @@ struct TestModel : Model<Real> {
   }
 };
 
+// True if norms' statistics are constants to the backward pass.
+inline bool is_detached(const ModelConfig& config) {
+  return config.norm_detach && norm_row(config.norm).has_detached;
+}
+
 // Two sequences of the training text, cut to max_context characters. With five characters or fewer there are
 // more sequences, since batch norm over few tokens would be degenerate.
 WindowBatch small_batch(const CheckInput& given, Index max_context);
