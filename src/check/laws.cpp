@@ -232,10 +232,13 @@ Outcome precision(const CheckInput& given) {
   }
   constexpr double margin = 6;  // the engine rounds between sites too
   const Result chaos = rounded.result("", limit);
-  const std::string size = text(" by ", chaos.error, " of its size");
-  if (!result.holds() && (chaos.error > limit || result.error <= margin * chaos.error))
-    return {.does_not_apply = text("chaotic: rounding alone moves ", chaos.note,
-                                   std::isinf(chaos.error) ? ", which is 0 without it" : size)};
+  const bool to_nan = std::isnan(chaos.error) && !std::isnan(result.error);
+  if (!result.holds() && (to_nan || chaos.error > limit || result.error <= margin * chaos.error)) {
+    std::string how = text(" by ", chaos.error, " of its size");
+    if (to_nan) how = " to NaN";
+    if (std::isinf(chaos.error)) how = ", which is 0 without it";
+    return {.does_not_apply = text("chaotic: rounding alone moves ", chaos.note, how)};
+  }
   if (!result.holds() && norms_signs(config, batch.context))
     return {.does_not_apply = text(result.note, " rests on signs: a norm here is over two numbers")};
   return unless_nan(given, {{result}});
