@@ -24,7 +24,8 @@ struct ScaleModel {
   }
   static ModelConfig variant(ModelConfig config, double eps) {
     config.norm_eps = eps;  // with 0 a norm of zeros would give NaN
-    config.bias = config.ffn_bias = config.norm_bias = config.tie_embeddings = false;
+    config.bias = config.ffn_bias = config.tie_embeddings = false;
+    if (norm_row(config.norm).centred) config.norm_bias = false;  // centred_products() has no part of it
     return config;
   }
   // <W, dW> of one of some equal parts of a matrix.
