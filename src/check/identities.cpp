@@ -5,6 +5,12 @@
 namespace normscope {
 namespace {
 
+// True if the norms subtract a token's mean from its features.
+bool subtracts_mean(const ModelConfig& config) {
+  const NormRow& row = norm_row(config.norm);
+  return row.centred && row.has_statistics() && !row.non_causal();
+}
+
 // The parameters and gradients in which the laws of scale and of means are read: the config almost without
 // eps, without biases, untied.
 struct ScaleModel {
@@ -25,7 +31,7 @@ struct ScaleModel {
   static ModelConfig variant(ModelConfig config, double eps) {
     config.norm_eps = eps;  // with 0 a norm of zeros would give NaN
     config.bias = config.ffn_bias = config.tie_embeddings = false;
-    if (norm_row(config.norm).centred) config.norm_bias = false;  // centred_products() has no part of it
+    if (subtracts_mean(config)) config.norm_bias = false;  // centred_products() has no part of it
     return config;
   }
   // <W, dW> of one of some equal parts of a matrix.
@@ -117,8 +123,7 @@ Worst stream_product(ScaleModel& test) {
 // W that reads it: a direction of its inputs that no gradient moves (arXiv 2603.27432).
 Worst centred_products(ScaleModel& test) {
   Worst worst;
-  const NormRow& row = norm_row(test.config.norm);
-  if (!row.centred || !row.has_statistics() || row.non_causal()) return worst;
+  if (!subtracts_mean(test.config)) return worst;
   const auto add = [&](const NormParameters& norm, int weight) {
     if (!norm.present || weight == no_parameter) return;
     const Parameter& p = test.layout[weight];
