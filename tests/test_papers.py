@@ -37,9 +37,6 @@ OF_RESULTS = {
     "prores": {0.015: lambda runs: runs.difference({"norm_placement": "pre", "branch_warmup_steps": 10},
                                                    {"norm_placement": "pre", "branch_warmup_steps": 0})},
     "anchor": {0.06: lambda runs: runs.loss(final_norm="false") - runs.loss(final_norm="true")},
-    "depth_rate": {0.013: lambda runs: max(
-        abs(runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.01")
-            - runs.loss(branch_scale="L^-1", n_layer=depth, lr="0.03")) for depth in (6, 12, 24, 48))},
     "muon_norms": {0.08: lambda runs: muon_norms.gaps_to_rmsnorm(runs)["muon, derf"]},
     "direction": {0.003: lambda runs: float(runs.rows[0]["lr"]) * float(runs.rows[0]["weight_decay"])},
     "equilibrium": {0.08: lambda runs: math.sqrt(2 * 0.003 * 1.0)},
