@@ -8,7 +8,10 @@ import struct
 import unittest
 
 import numpy as np
-from cli import LOGS, TEXT, VOCABULARY, CliTest, Run, fnv1a, sites_of
+from cli import LOGS, TEXT, VOCABULARY, CliTest, Run, fnv1a, merged, sites_of
+
+# Runs of which only learning rates or batches count: test_check_teeth.py repeats them, compiled without optimisation.
+SMALL = {"model": {"n_layer": 1, "d_model": 4, "context": 4}, "train": {"batch_size": 1}, "eval": {"batches": 1}}
 
 FILES = {"config.json", "metrics.csv", "layers.csv", "params.csv", "heads.csv", "summary.json",
          "checkpoint.safetensors",
@@ -130,12 +133,13 @@ class Metrics(CliTest):
         for name, after in decay.items():
             schedule, _, throughout = name.partition("-")
             keys = {"cooldown": 1} if throughout else {}
-            run = self.train(name, {"log": {"every": 1}, "train": {
-                "schedule": schedule, "warmup_steps": w, "lr": lr, "min_lr": low, **keys}})
+            run = self.train(name, merged(SMALL, {"log": {"every": 1}, "train": {
+                "schedule": schedule, "warmup_steps": w, "lr": lr, "min_lr": low, **keys}}))
             for s, row in enumerate(run.rows("metrics.csv"), start=1):
                 expected = lr * s / w if s <= w else after((s - w) / (S - w))
                 self.assertAlmostEqual(float(row["lr"]), expected, delta=1e-15, msg=f"{name}, step {s}")
-            single = self.train("single-" + name, {"train": {"schedule": schedule, "steps": 1, "lr": lr, **keys}})
+            changes = {"train": {"schedule": schedule, "steps": 1, "lr": lr, **keys}}
+            single = self.train("single-" + name, merged(SMALL, changes))
             self.assertEqual(float(single.rows("metrics.csv")[0]["lr"]), lr)
 
     def test_clip_factor_is_the_limit_over_the_norm(self):
@@ -157,7 +161,7 @@ class Metrics(CliTest):
 
     def test_a_fixed_batch_is_that_of_step_1(self):
         """Its two micro-batches differ, and dropout draws a new mask for each step."""
-        changes = {"train": {"lr": 0, "grad_accum": 2}, "log": {"every": 1}}
+        changes = merged(SMALL, {"train": {"lr": 0, "grad_accum": 2}, "log": {"every": 1}})
         losses = []
         for name, options in (("fixed", ["train.fixed_batch=true"]), ("drawn", []),
                               ("masks", ["train.fixed_batch=true", "model.dropout=0.2"])):
