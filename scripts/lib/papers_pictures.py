@@ -47,10 +47,10 @@ def depth_ticks(axes, depths):
     axes.set_xlabel("blocks (L)")
 
 
-def seeds_of(runs):
-    """A subtitle: how many seeds the lines and bands show."""
+def seeds_of(runs, ranges="bands"):
+    """A subtitle: how many seeds the lines and their ranges show."""
     seeds = len({row.get("seed") for row in runs.rows})
-    return f"mean (lines) and range (bands) of {seeds} seeds" if seeds > 1 else "one seed"
+    return f"mean (lines) and range ({ranges}) of {seeds} seeds" if seeds > 1 else "one seed"
 
 
 @drawing
@@ -58,7 +58,7 @@ def losses_by_rate(runs, title, panels, lines):
     """Final validation losses against the learning rate, a panel and a line for each choice of runs."""
     colors = {name: COLORS.get(name, color) for name, color in zip(lines, PALETTE)}
     markers = dict(zip(lines, "os^D" + "o" * len(lines)))
-    figure, axes = figure_of(len(panels), title, f"{seeds_of(runs)}; dotted: the unigram level, {UNIGRAM}",
+    figure, axes = figure_of(len(panels), title, f"{seeds_of(runs, 'bars')}; dotted: the unigram level, {UNIGRAM}",
                              [(name, color, "-") for name, color in colors.items()])
     rates = sorted({row["lr"] for row in runs.rows}, key=float)
     lowest = min(runs.losses())
