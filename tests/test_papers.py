@@ -28,7 +28,7 @@ from papers import (amplification, anchor, centred, clustering, deep, depth_curv
 
 NAMES = papers.names_of_experiments()
 MODULES = {name: papers.experiment(name) for name in NAMES}
-KEPT = {name: results for name in NAMES if (results := papers_results.load(name)) is not None}
+KEPT = {name: papers_results.load(name) for name in NAMES}
 PNG = b"\x89PNG\r\n\x1a\n"
 ONE_OF_A_KIND = {
     "growth": "probes", "rmsnorm": "trains", "anchor": "measures what it trained", "residual": "probes and trains"}
@@ -97,7 +97,6 @@ def reproduced(*arguments):
 
 class Page(unittest.TestCase):
     def test_tables_claims_and_pictures_are_those_of_the_kept_results(self):
-        self.assertGreater(len(KEPT), 2)
         for name, results in KEPT.items():
             with self.subTest(name):
                 self.assertEqual(reproduce.block(name, MODULES[name], results), page_of(name))
@@ -110,17 +109,9 @@ class Page(unittest.TestCase):
         readme = Path(ROOT, "README.md").read_text(encoding="utf-8")
         self.assertRegex(readme, rf"claims of papers in {len(NAMES)}\s+experiments")
 
-    def test_verdicts_follow_the_values(self):
-        """Also where no results are kept yet, and the section is what an earlier run wrote."""
-        for name in NAMES:
-            for text, value, (low, high), verdict in claims_of(name):
-                rounding = 0.006 * abs(value)
-                if min(abs(value - low), abs(value - high)) > rounding:
-                    self.assertEqual(verdict, "ok" if low <= value <= high else "MISSED", (name, text))
-
     def test_the_kept_results_are_small_and_of_experiments(self):
         files = list(papers_results.FOLDER.iterdir())
-        self.assertLessEqual({file.stem for file in files}, set(NAMES))
+        self.assertEqual({file.stem for file in files}, set(NAMES))
         self.assertLess(sum(file.stat().st_size for file in files), 1e6)
         for name in KEPT:
             text = papers_results.file_of(name).read_text(encoding="utf-8")
@@ -150,8 +141,7 @@ class Page(unittest.TestCase):
             blocks = "".join(map(page_of, names or NAMES))
             shown = [float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", blocks)]
             for name in names:
-                shown += [abs(value(KEPT[name])) if name in KEPT else number
-                          for number, value in OF_RESULTS.get(name, {}).items()]
+                shown += [abs(value(KEPT[name])) for value in OF_RESULTS.get(name, {}).values()]
             shown += [number for key, numbers in OF_OTHERS.items() if title.startswith(key) for number in numbers]
             for number in re.findall(r"(?<![\w.])\d+\.\d+", re.sub(NO_PROSE, "", section)):
                 self.assertTrue(is_shown(number, shown), (title, number))
