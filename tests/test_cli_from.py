@@ -7,6 +7,8 @@ import unittest
 
 from cli import TEXT, CliTest, Run, merged
 
+from lib import groups, plot_layers, runs  # in scripts, which cli.py puts on the path
+
 FILES = ("model.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
 
 
@@ -84,6 +86,13 @@ class From(CliTest):
         del before["checkpoint.safetensors"]
         self.assertEqual(parent.contents(), before)
         self.assertFalse(os.path.exists(self.path("child")))
+
+    def test_theory_has_no_prediction_for_weights_of_another_run(self):
+        self.train("parent")
+        self.branch("child", {"train": {"steps": 1}})
+        for folder, reasons in (("parent", []), ("child", ["its first weights are another run's"])):
+            found = groups.group_by_config(runs.find_runs([self.path(folder)], "layers.csv"))
+            self.assertEqual([*plot_layers.predictions(found)[1].values()], reasons)
 
 
 if __name__ == "__main__":

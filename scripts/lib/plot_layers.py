@@ -49,7 +49,7 @@ def predictions(groups):
     """({group: what mean_field.predicted returns}, {group: the reason why it has no prediction})."""
     expected, reasons = {}, {}
     for group in groups:
-        if "parent" in group.runs[0].record:
+        if "parent" in group.runs[0].history:
             reasons[group] = "its first weights are another run's"
             continue
         try:

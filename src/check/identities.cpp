@@ -12,7 +12,7 @@ bool subtracts_mean(const ModelConfig& config) {
 }
 
 // The parameters and gradients in which the laws of scale and of means are read: the config almost without
-// eps, without biases, untied.
+// eps, without biases of matrices, untied.
 struct ScaleModel {
   explicit ScaleModel(const CheckInput& given) : model(given, variant(given.config.model, 1e-24)) {
     const WindowBatch batch = small_batch(given, 32);

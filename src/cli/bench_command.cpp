@@ -42,8 +42,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (each the median of 5, or
-// of as many as half a second holds).
+// GFLOP/s of OpenBLAS's SGEMM with thread_count() threads: the best of 512^3, 1024^3, 2048^3 (each the median
+// of 5, or of as many as half a second holds).
 double sgemm_gflops() {
   openblas_set_num_threads(thread_count());
   double best = 0;

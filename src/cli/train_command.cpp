@@ -294,8 +294,7 @@ const Command train_command = {
                  "--set may change train.steps, names and what is logged"},
                 {"from", "RUN|FILE",
                  "start with the newest weights of a run or file, whose tensors must have the same names and "
-                 "shapes; the vocabulary stays the "
-                 "model's, which must have all characters of the text",
+                 "shapes; the vocabulary stays the model's, which must have all characters of the text",
                  " init init_from init-from pretrained "},
                 {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
                 {"overwrite", "", "start again in a folder that holds a run"},
