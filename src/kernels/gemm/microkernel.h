@@ -310,7 +310,14 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
+  // A transposed A is read in place a row of its memory a step of k: hardware prefetches few of those lines.
+  // Bands of 6 rows, which share most lines with a neighbour, lose by a prefetch what they win.
+  constexpr bool prefetches_a = transposed && MR > 8 && std::is_same_v<Element, float>;
   for (Index p = 0; p < k; ++p) {
+    if constexpr (prefetches_a) {
+      __builtin_prefetch(a + prefetch_distance * operand_a.stride);
+      __builtin_prefetch(a_lower + prefetch_distance * operand_a.stride + rows - half - 1);
+    }
     Vec y[vectors];
 #pragma GCC unroll 2
     for (Index v = 0; v < vectors; ++v) y[v] = load_element(b + v * lanes);

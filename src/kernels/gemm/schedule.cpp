@@ -34,7 +34,8 @@ struct Grid {
 // Tiles may be as small as one band, because B is packed once for all of them. So C is cut into at least
 // `wanted` tiles if the shape allows it, and the threads finish together. Example: with MR 14 and NR 32, C
 // (256, 128) has 19 bands and 4 panels; if 8 tiles are wanted, it is cut into 10 of about 2 bands and all 4
-// panels each. A transposed A is copied by each tile (macro_kernel()), so its tiles are as wide as C.
+// panels each. A transposed A is copied by each tile (macro_kernel()), so its tiles are as wide as C; and
+// as each of them reads all of B, they are half as many.
 template <class Element>
 Grid choose_grid(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
   constexpr Index max_rows = 112, max_cols = 512;
@@ -45,7 +46,8 @@ Grid choose_grid(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
     tile_panels = block_count(tile_panels, 2);
   }
   const Index column_tiles = block_count(panels, tile_panels);
-  const Index tile_bands = std::clamp<Index>(bands * column_tiles / wanted, 1, max_rows / kernel.mr);
+  const Index row_tiles = block_count(wanted, column_tiles * (g.a.transposed ? 2 : 1));
+  const Index tile_bands = std::clamp<Index>(bands / row_tiles, 1, max_rows / kernel.mr);
   return {block_count(bands, tile_bands), column_tiles, block_count(panels, column_tiles) * kernel.nr};
 }
 
