@@ -205,13 +205,20 @@ TEST_CASE("csv: going on mends a torn last line, drops later steps and checks he
   CHECK(go_on(20, rows) == "step,value\n1,1\n10,a\n10,b\n20,c\n");
   for (const char* torn : {"", "4", "40,", "5,to"}) CHECK(go_on(30, rows + torn) == rows);
 
-  const auto refused = [&](const char* before, const char* why) {
+  const std::string lost(7, '\0');  // a page that a power failure has kept from the disk
+  for (const std::string& tail : {lost + "\n", "31,e\n" + lost + ",f\n40,g\n", "3" + lost + "40,g\n41,h\n",
+                                  lost + "0,g\n" + lost + "\n51,", std::string("\n,\noops\n")})
+    CHECK(go_on(30, rows + tail) == rows);
+  CHECK(go_on(25, rows.substr(0, rows.size() - 5) + lost + ",d\n40,g\n") == go_on(25, rows));
+
+  const auto refused = [&](const std::string& before, const char* why) {
     file.set(before);
     CHECK_HOLDS(failure([&] { CsvWriter(file.path, "step,value").cut(5); }), why);
     CHECK(file.bytes() == before);
   };
   refused("step,other\n1,2\n", "expected step,value");
-  refused("step,value\n1,1\noops,2\n", "a row is \"oops,2\"");
+  for (const char* later : {"5,3\n", "5,3\n6,4\n", ",\n5,3\n"})  // rows up to step 5 behind it were synced
+    refused(text("step,value\n1,1\noops,2\n", later), "a row is \"oops,2\"");
 }
 
 TEST_CASE("csv: whole rows are left if the disk becomes full") {

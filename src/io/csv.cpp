@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/text.h"
 #include "io/json.h"
 
 namespace normscope {
@@ -33,13 +34,16 @@ CsvWriter::CsvWriter(const std::string& path, const std::string& columns)
 void CsvWriter::cut(Index last_step) {
   const std::string log = read_file(path_, "csv");
   size_ = log.find('\n') + 1;
-  for (std::size_t end; (end = log.find('\n', size_)) != log.npos; size_ = end + 1) {
-    Index step = 0;
-    const char* after = std::from_chars(log.data() + size_, log.data() + end, step).ptr;
-    if (*after != ',')
-      fail("csv", path_, ": a row is ", quote(log.substr(size_, end - size_)),
+  std::optional<std::string> damaged;  // the first row since size_ that does not begin with a step
+  for (std::size_t begin = size_, end; (end = log.find('\n', begin)) != log.npos; begin = end + 1) {
+    const auto step = parse_number<Index>(log.substr(begin, log.find(',', begin) - begin));
+    if (!step && !damaged) damaged = log.substr(begin, end - begin);
+    if (!step) continue;
+    if (*step > last_step) break;
+    if (damaged)
+      fail("csv", path_, ": a row is ", quote(*damaged),
            "; expected one that begins with a step; the file was changed or is damaged");
-    if (step > last_step) break;
+    size_ = end + 1;
   }
   fs::resize_file(path_, size_);
 }

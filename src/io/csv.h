@@ -13,14 +13,16 @@
 namespace normscope {
 
 // Appends rows to a log, which has its header from the moment it exists. Rows gather in memory until flush()
-// appends them with one write(2). A kill during that write can leave a partial last row, which cut() removes
-// and readers leave out.
+// appends them with one write(2). A kill during that write can leave a partial last row, which readers leave
+// out.
 class CsvWriter {
  public:
   // Opens the log, or creates it with its header, `columns`. Error: another header, that of another version.
   CsvWriter(const std::string& path, const std::string& columns);
 
-  // Removes the rows after those of `last_step`, and a partial last row. Call it before the first cell().
+  // Removes all that follows the last row whose step is `last_step` or an earlier one: a kill tears such
+  // rows, and a power failure may leave zeros. Error: a row before that one does not begin with a step; those
+  // rows were synced. Call it before the first cell().
   void cut(Index last_step);
 
   void cell(std::string_view value) { rows_.append(value) += ','; }
