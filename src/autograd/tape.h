@@ -1,9 +1,10 @@
 // The tape: records each operation as it runs and walks the record backwards.
 //
 // Creation order is a topological order, so its reverse is a valid order for gradients. An op computes its
-// value at once and records a closure that adds its contribution to its inputs' gradients. Values, gradients
-// and closures live in the step's arena. Gradients are reused within a step as soon as they have been passed
-// on; after the first steps nothing is allocated from the system.
+// value at once and records a closure that adds its contribution to its inputs' gradients. Values, their
+// gradients and closures live in the step's arena, gradients of parameters in the caller's buffer (Model's).
+// Gradients in the arena are reused within a step as soon as they have been passed on; after the first steps
+// nothing is allocated from the system.
 #pragma once
 
 #include <new>

@@ -72,11 +72,11 @@ void move_off_constants(const ParameterLayout& layout, std::uint64_t seed,
   }
 }
 
-// The training step whose branch factors the laws apply. With several blocks it is step T + T/2 of the
-// branches' warm-up of T steps, where block 1 is at full scale and block 2 is not; with one block it is T/2.
+// The training step whose branch factors the laws apply. With several blocks it is three halves of the
+// branches' warm-up, where block 1 is at full scale and block 2 is not; with one block it is half of it.
 inline Index checked_step(const RunConfig& config) {
-  const Index T = config.train.branch_warmup_steps;
-  return config.model.n_layer > 1 ? T + T / 2 : std::max<Index>(1, T / 2);
+  const Index warmup = config.train.branch_warmup_steps;
+  return config.model.n_layer > 1 ? warmup + warmup / 2 : std::max<Index>(1, warmup / 2);
 }
 
 // A model without dropout. Its matrices have Xavier's scale (outputs over sqrt(2L), embeddings 0.5) whatever
@@ -103,20 +103,31 @@ inline bool is_detached(const ModelConfig& config) {
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
-// Compares <g, d> with differences of the loss along d, for each parameter W with gradient g: the slope up,
-// (loss(W + h d) - loss(W)) / h, the slope down, and their mean, the central difference. The direction d is
-// an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
-// error. The step h falls from 1e-4 to 1e-8 of the length of W. The limit of the error is 1e-6 |g| plus what
-// rounding explains at that h: the change of the loss by rounding (at least 1e-14 of it) over h, and ten
-// times the change of g.
-//   pass     The error is below the limit; the tensor passes. After a fault, a shorter step passes only if
-//            its limit is at most a tenth of the fault's error: the limit grows as h falls, and would hide
-//            the fault.
-//   fault    Three bounds hold, each a tenth of the error at most: what rounding explains; |slope up - slope
-//            down|; |central difference - that of the h before|, so the first h decides nothing. Otherwise a
-//            ReLU's kink or the curve of the loss may be the cause. Each h at which the first bound holds
-//            decides anew; the tensor fails if none passes and the last decision is a fault.
-//   skipped  No step passes and no fault stands.
+// Compares <g, d> with differences of the loss along d, for each parameter W with gradient g. The direction d
+// is an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
+// error. With the step h = 1e-4, 1e-5, ... 1e-8 of the length of W:
+//
+//   up          (loss(W + h d) - loss(W)) / h
+//   down        (loss(W) - loss(W - h d)) / h
+//   difference  (up + down) / 2, the central difference
+//   error       |difference - <g, d>|
+//   noise       max(1e-14 |loss|, |loss' - loss|) / h + 10 |g' - g|, the error that rounding explains: loss'
+//               and g' are those of a pass whose numbers are each moved by a rounding (Rounded)
+//   limit       1e-6 |g| + noise
+//
+// The tensor passes at the first h that does:
+//
+//   pass        error <= limit, and after a fault limit <= error of the fault / 10: the limit grows as h
+//               falls, and would hide the fault
+//
+// An h that does not pass, and where noise <= error / 10, decides anew whether there is a fault:
+//
+//   fault       |up - down| <= error / 10, else a ReLU's kink or the curve of the loss may be the cause, and
+//               |difference - that of the h before| <= min(error, |difference| + noise) / 10: the first h can
+//               pass, but is never a fault
+//
+// The tensor fails if no h passes and the last decision is a fault. It is skipped if no h passes and no fault
+// stands, or if g' is infinite and g is not.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,

@@ -291,10 +291,12 @@ const Command train_command = {
                 {"out", "DIR", "run folder (default: runs/<name>)"},
                 {"resume", "",
                  "go on from the checkpoint in DIR; CONFIG may be the run's folder, which is then DIR too; "
-                 "--set may change train.steps, names and what is logged"},
+                 "--set may change name, train.steps, train.threads, train.on_nonfinite, the path of the "
+                 "same text, and all of eval, log and checkpoint"},
                 {"from", "RUN|FILE",
                  "start with the newest weights of a run or file, whose tensors must have the same names and "
-                 "shapes; the vocabulary stays the model's, which must have all characters of the text",
+                 "shapes, whatever its config; the vocabulary stays the model's, which must have all "
+                 "characters of the text",
                  " init init_from init-from pretrained "},
                 {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
                 {"overwrite", "", "start again in a folder that holds a run"},

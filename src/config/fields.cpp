@@ -177,7 +177,7 @@ const std::vector<Field> table = {
     row("model.norm_eps", model(&M::norm_eps), number(0, 1), "epsilon in the divisor of a norm",
         {.needs = {{some_norm_divides}}}),
     row("model.norm_eps_outside", model(&M::norm_eps_outside), boolean(),
-        "whether norms divide by sqrt(var) + eps instead of sqrt(var + eps)",
+        "whether norms divide by sqrt(var) + eps instead of sqrt(var + eps); qk_norm and qkv_norm never do",
         {.needs = {{norm_has_eps_outside}, {epsilon_is_positive}}}),
     row("model.norm_affine", model(&M::norm_affine), boolean(),
         "whether norms have a gain and a bias; dyt keeps alpha, and derf alpha and shift, in any case",
@@ -198,7 +198,8 @@ const std::vector<Field> table = {
     row("model.norm_alpha", model(&M::norm_alpha), number(0, 100), "initial alpha of dyt and derf",
         {.needs = {{norm_has_alpha}}}),
     row("model.norm_detach", model(&M::norm_detach), boolean(),
-        "whether the backward pass treats a norm's mean and deviation as constants",
+        "whether the backward pass treats a norm's mean and deviation as constants; those of qk_norm "
+        "and qkv_norm never are",
         {.needs = {{norm_has_detached}}}),
     row("model.qk_norm", model(&M::qk_norm), boolean(),
         "whether RMSNorm normalises each head's queries and keys", {.needs = {{no_qkv_norm}}}),
@@ -294,7 +295,8 @@ const std::vector<Field> table = {
         "share of the steps after the warm-up in which wsd lowers the rate linearly to min_lr",
         {.needs = {{rate_has_schedule}, {schedule_is_wsd}}}),
     row("train.branch_warmup_steps", train(&T::branch_warmup_steps), integer(0, max_steps),
-        "branch warm-up T: at step s the branches of block l are multiplied by min(s/(T*l), 1); 0: off",
+        "branch warm-up: at step s the branches of block l are multiplied by "
+        "min(s/(branch_warmup_steps*l), 1); 0: off",
         {.label = "branch warm-up {}"}),
     row("train.fixed_batch", train(&T::fixed_batch), boolean(),
         "every step trains on step 1's micro-batches, so a model that can learn drives its loss to 0; "

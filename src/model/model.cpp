@@ -91,8 +91,8 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
     }
     values += C * has_inner_norm(config, *block.attn) + F * has_inner_norm(config, *block.ffn);
   }
-  const double gradients = 10 * C + 2 * F;  // alive in one block at a time
-  return static_cast<double>(sizeof(float)) * (weights + rows * (values + gradients + 3 * V));
+  const double gradients = 10 * C + 2 * F;  // alive in one block at a time; 2 V: logits and their gradient
+  return static_cast<double>(sizeof(float)) * (weights + rows * (values + gradients + 2 * V));
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ struct Placement {
                                // FFN decides. A block that ends in a norm (post, deepnorm, keel) needs none;
                                // rezero and none have no norms. A pattern has one
   bool learned_scale = false;  // a is a parameter, 0 at the start, and `branch_scale` has no effect
-  bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2; in a list, one
-                                 // block whose row says false decides for all
+  bool residual_scaling = true;  // the default of init.residual_scaling with scheme gpt2; in a list, false
+                                 // as soon as one row says false
   bool inner_norm = false;       // a norm before the output matrix, even if `inner_norm` is false
   DepthFactor alpha = {};        // factor of the stream in the sum, of L
   DepthFactor input_scale = {};  // factor on what F reads, of the block's number (from 1)

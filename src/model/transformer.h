@@ -24,8 +24,8 @@ struct Pass {
   Index first_sequence = 0;            // sequences of this step in earlier micro-batches
   bool eval_mode = false;              // batch norm uses its running statistics
   // Branches of block l are multiplied by min(branch_progress / l, 1) (ProRes, arXiv 2603.05369).
-  // branch_progress is s/T at step s of a run with train.branch_warmup_steps T, else infinite. Model sets it
-  // in each pass; TrainConfig::branch_progress() says to which step's.
+  // branch_progress is s / train.branch_warmup_steps at step s, or infinite if that is 0. Model sets it in
+  // each pass; TrainConfig::branch_progress() says to which step's.
   double branch_progress = std::numeric_limits<double>::infinity();
 };
 

@@ -3,7 +3,7 @@
 //   shapes      x, y (N, C), N = sequences * context
 //   forward     y = x M / (1-p), M = 0 with probability p, else 1; p = 0 returns x itself
 //   backward    dx = dy M / (1-p)
-//   saved       nothing: M is a function of the stream, the sequence and the element
+//   saved       nothing: M is a function of the stream, the sequence and the element's number in it, t C + c
 //   stream      in training RandomStream(seed, "dropout").at(step).at(4 layer + DropoutSite), then
 //               .at(sequence of the step's batch), whatever thread, micro-batch or rank computes it
 //   source      Srivastava et al. 2014; torch.nn.Dropout

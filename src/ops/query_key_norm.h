@@ -1,9 +1,11 @@
 // RMS norm over D of each head's query and key, and of its value if that has a gain.
 //
 //   shapes      qkv, y (N, 3C: q, k, v); gains (1, D), one for all heads
-//   forward     RMS norms of H groups over thirds of the columns, with one gain for all groups
-//   backward    as layer norm's (layer_norm.h)
-//   saved       rstd of each token and head
+//   forward     y = gain x̂,  x̂ = x rstd,  rstd = 1/√(mean(x²) + eps), means over a head's D numbers; without
+//               a gain for it, v is copied
+//   backward    dx = rstd (g - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂
+//               norm_eps_outside and norm_detach have no effect here
+//   saved       rstd of each token and head, and its mean, 0, which the kernel of layer norm reads
 //   source      Henry et al. 2020 (arXiv 2010.04245), in the RMS form of later models
 #pragma once
 

@@ -41,15 +41,16 @@ struct Parent {
   bool with_moments;
 };
 
-// Error unless a run of this config can start from its parent: other shapes; moments missing or of another
-// optimiser.
+// Error unless a run of this config can start from its parent: other names or shapes of tensors; moments
+// missing or of another optimiser. Nothing else of the configs is compared: a run with placement pre_scaled
+// may start from one with pre.
 void require_parent(const Parent& parent, const RunConfig& config, const ParameterLayout& layout);
 
 // Reads the weights of a parent and, with them, its moments and its number of updates. The result is the
 // "parent" of RunRecord's history. Call require_parent() first.
 Json load_parent(const Parent& parent, Model<float>& model, Moments<float>& moments, TrainState& state);
 
-// The vocabulary of a file of weights.
+// The vocabulary of a file of weights. Error: it has none, as another program's file.
 Vocabulary vocabulary_in(const std::string& path);
 
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
@@ -75,7 +76,7 @@ void save_model(const std::string& path, const CheckpointMeta& meta, Index step,
 // header alone, so that a forged one cannot cause a large allocation.
 void require_weights(const SafetensorsFile& file, const ParameterLayout& layout);
 
-// The finished steps behind the weights; 0 in a file of another program.
+// The finished steps behind the weights; 0 in another program's file, which `probe --from` takes.
 Index step_of(const SafetensorsFile& file);
 
 // Reads every parameter and running statistic by name. Call require_weights() first.
