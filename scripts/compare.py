@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
-Runs that are not done count in means (their final loss is missing), but in no difference.
+A run that was stopped or is still training gives means what it has logged, which is no final loss, and no difference.
 
 Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. A difference is
 the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance alone makes one as
@@ -26,6 +26,7 @@ import collections
 import csv
 import json
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ EXAMPLES = """examples:
 # Columns of the table before the metrics: title, member of an entry of comparison()["runs"], and its config key if any.
 FACTS = [("placement", "placement", "model.norm_placement"), ("norm", "norm", "model.norm"),
          ("L", "n_layer", "model.n_layer"), ("params", "params", None), ("status", "status", None)]
+STAR = "(*: clear, by Student's t at 5%)"  # what `marked` means, in the line above each table that has it
 
 
 def print_table(columns, indent=""):
@@ -118,8 +120,7 @@ def print_settings(pairs, compared_key, parts):
     for title in dict.fromkeys(titles.values()):
         columns.append([f"{title} minus {partner_value}",
                         *(cells.get((title, partner), "-") for partner in pair_by_partner)])
-    print(f"final val in each setting, and differences by {compared_key}, seed by seed (*: clear, by Student's t at "
-          "5%):\n")
+    print(f"final val in each setting, and differences by {compared_key}, seed by seed {STAR}:\n")
     print_table(columns, "  ")
 
 
@@ -144,7 +145,7 @@ def print_rates(pairs):
             next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
             config = pair["setting"] if settings[pair["setting"]] == 1 else pair["partner"]
             rows.append((config or "-", best, pair["partner_loss"], next_best, marked(pair)))
-        print("best learning rate of each config, and the next best's final val minus its own, seed by seed:\n")
+        print(f"best learning rate of each config, and the next best's final val minus its own, seed by seed {STAR}:\n")
         print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
 
 
@@ -176,7 +177,11 @@ def print_json(result):
 def check(file, paths, groups):
     """Prints how many figures of the groups are in the ranges of the file. Returns the exit code."""
     tables = tables_in(Path(file).read_text(encoding="utf-8"))
-    own = [table for table in tables if table.folder == " ".join(paths)] or tables
+    def normal(folders):
+        """The paths without "./" and "/" at their ends."""
+        return " ".join(map(os.path.normpath, folders.split(" ")))
+
+    own = [table for table in tables if normal(table.folder) == normal(" ".join(paths))] or tables
     if len(own) != 1:
         raise ScriptError(f"{printable(file)}: has {len(tables)} tables of ranges, and not one of "
                           f"{printable(' '.join(paths))}; expected one, as --ranges prints it")

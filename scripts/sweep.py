@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains every run of a grid, several at a time. Started again, it leaves the runs that are done as they are.
+"""Trains every run of a grid, several at a time. Started again, it trains what is left.
 
 SWEEP.json, in which // comments are allowed:
   { "base": "CONFIG.json", "seeds": [1, 2, 3],
@@ -9,16 +9,17 @@ SWEEP.json, in which // comments are allowed:
     "cases": [ { "name": "post-warmup", "set": { "model.norm_placement": "post", "train.warmup_steps": 200 } } ] }
 
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
-does not fit the grid. Every point of the grid and every case runs with every seed, as `normscope train --resume`, into
-a folder named after what varies: DIR/norm_placement=pre_batch=small_seed=1, DIR/post-warmup_seed=1. There "-" stands
-for each character but a-z, A-Z, 0-9 and ._=+-. DIR/summary.csv has a row for each run that is done, diverged or
-failed, those of other sweeps in DIR too. DIR/labels.json has the names of values and cases: tables, pictures and the
-page show a name instead of the keys that it sets, which stand in compare.py's remarks. Sweeps of the same runs at the
-same time share the work.
+does not fit the grid. Every point of the grid and every case runs with every seed, in a folder named after what varies:
+DIR/norm_placement=pre_batch=small_seed=1, DIR/post-warmup_seed=1. There "-" stands for each character but a-z, A-Z, 0-9
+and ._=+-. DIR/summary.csv has a row for each run that is done, diverged or failed, those of other sweeps in DIR too.
+DIR/labels.json has the names of values and cases: tables, pictures and the page show a name instead of the keys that it
+sets, which stand in compare.py's remarks. Sweeps of the same runs at the same time share the work.
 
-A diverged run is a result; the same command tries it again from its last checkpoint, and it ends in the same way. A run
-that the system kills, mostly for lack of memory, is failed in summary.csv (compare.py calls it stopped), and the others
-go on. The same command takes it up from its last checkpoint, or from the start if it has none yet; with a smaller --jobs
+Each run is started as `normscope train --resume`, also when the same command is given again. The program decides what
+is left to do: without a checkpoint it starts at step 0; from a checkpoint before train.steps it goes on; a run that is
+done it leaves as it is, unless train.steps was raised; a run with another config but for train.steps it refuses. So it
+tries a diverged run again from its last checkpoint, and that ends in the same way. A run that the system kills, mostly
+for lack of memory, is failed in summary.csv (compare.py calls it stopped), and the others go on; with a smaller --jobs
 fewer runs need memory at a time.
 
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
@@ -43,7 +44,7 @@ from lib.command import Parser, ScriptError, argument, printable, program, run_c
 from lib.files import read_json
 from lib.grid import folder_name, load_sweep, resolve
 from lib.progress import Display, clock, counted
-from lib.sweep_folder import Table, finished_run
+from lib.sweep_folder import Table, steps_left
 
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -139,11 +140,13 @@ def usable_cores():
     return processors.usable()
 
 
-def time_text(runs, jobs, start):
-    """What a dry run says of the time of the runs that are not finished."""
-    if not runs:
-        return "all runs are finished"
-    seconds = sweep_time.expected_seconds(runs, jobs, start)
+def time_text(runs, folder, jobs, start):
+    """What a dry run says of the steps that are left to train of runs in the folder of a sweep."""
+    left = [(run, steps) for run in runs if (steps := steps_left(run, folder / run.name))]
+    if not left:
+        return "all runs are done"
+    runs, shares = zip(*((run, steps / run.config["train"]["steps"]) for run, steps in left))
+    seconds = sweep_time.expected_seconds(runs, shares, jobs, start)
     time = "no step could be timed" if seconds is None else f"about {sweep_time.duration(seconds)}"
     return f"{counted(len(runs), 'run')} to train, {time} on {counted(usable_cores(), 'core')}"
 
@@ -162,7 +165,8 @@ def parse(arguments):
     parser.add_argument("--shard", metavar="I/N", default="1/1",
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true",
-                        help="list the runs, and say how long they will take, by some steps of each shape")
+                        help="list the runs, and say how many are left to train and how long that will take, by some steps "
+                        "of each shape; runs that the program would refuse are not found")
     args = parser.parse_args(arguments)
     shard, _, shards = args.shard.partition("/")
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
@@ -202,7 +206,7 @@ def main(arguments=None):
 
     if args.dry_run:
         print(*(run.name for run in runs), sep="\n", flush=True)
-        print(time_text([run for run in runs if not finished_run(out / run.name)], jobs, start))
+        print(time_text(runs, out, jobs, start))
         return 0
     table.open(out)
     for run in runs:

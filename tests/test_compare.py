@@ -483,6 +483,10 @@ class Command(CompareTest):
         self.assertEqual((graded.stdout, graded.stderr), (
             "8 of 10 means are in the ranges of page.md; pre: best val 2.9, expected 2.20 to 2.80; "
             "pre: final val 2.9, expected 2.20 to 2.80\n", ""))
+        self.write("page.md", table + "\n" + table.replace("`runs`", "`./runs/pre-1/`"))
+        for folder in ("runs", "./runs/", "runs/."):
+            shown = self.script("compare.py", folder, "--check", "page.md", code=1).stdout
+            self.assertRegex(shown, "^8 of 10 means ")
         self.write("page.md", table + "\n" + table)
         for arguments, words in ((("--check", "page.md"), "page.md: has 2 tables of ranges, and not one of runs; "),
                                  (("--check", "none.md"), "none.md: No such file"),
@@ -492,6 +496,13 @@ class Command(CompareTest):
             self.assertIn(words, done.stderr)
         self.assertIn("no row has two values of best val; train more seeds",
                       self.compare("runs/pre-1", "--ranges", "3", code=2))
+
+    def test_the_table_of_rates_says_what_its_asterisk_means(self):
+        self.clear()
+        for name, lr, loss in (("slow", 1e-3, 2.5), ("fast", 1e-2, 2.0)):
+            self.make_seeds(name, [loss, loss + 0.1, loss + 0.21], {"train": {"lr": lr}})
+        table = self.compare("runs").partition("best learning rate")[2]
+        self.assertRegex(table, r"(?s)^[^\n]* \(\*: clear, by Student's t at 5%\):\n.*\*\n")
 
     def test_what_a_target_takes(self):
         """Steps, tokens and seconds to a loss, linear between evaluations."""

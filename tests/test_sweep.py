@@ -162,7 +162,24 @@ class Runs(SweepTest):
         self.assertRegex(shown, r"\n6 runs to train, about \d+ (seconds|minutes) on \d+ cores?\n\Z")
         self.assertFalse(os.path.exists(self.path("out")))
         self.sweep(grid=FAST)
-        self.assertRegex(self.sweep("--dry-run", grid=FAST).stdout, r"\nall runs are finished\n\Z")
+        self.assertRegex(self.sweep("--dry-run", grid=FAST).stdout, r"\nall runs are done\n\Z")
+
+    def test_a_dry_run_counts_what_the_command_trains_again(self):
+        """Runs that are done, of which nothing is left, unless their steps are raised; and one that diverged."""
+        wild = {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none", "train.grad_clip": 0}
+        parts = {"grid": {"train.seed": [1, 2]}, "cases": [{"name": "wild", "set": wild}]}
+        command = self.file(**parts), "--out", "out", "--set"
+        self.script("sweep.py", *command, "train.steps=9")
+        self.assertEqual(self.statuses(), ["done", "done", "diverged"])
+        for steps, again, least in ((9, 1, ""), (7, 1, ""), (12, 3, "0.25, 0.25, ")):
+            with mock.patch.object(sweep_time, "expected_seconds", lambda _, shares, *rest: print(shares) or 100):
+                shown = self.script("sweep.py", *command, f"train.steps={steps}", "--dry-run").stdout
+            self.assertRegex(shown, rf"\n\({least}[\d.]+,?\)\n{again} runs? to train, about 2 minutes on ")
+            times = {name: os.stat(self.path("out", name, "summary.json")).st_mtime_ns for name in self.folders()}
+            self.script("sweep.py", *command, f"train.steps={steps}")
+            changed = [name for name, before in times.items()
+                       if os.stat(self.path("out", name, "summary.json")).st_mtime_ns != before]
+            self.assertEqual(len(changed), again)
 
     def test_the_time_of_runs(self):
         """Six runs of two shapes, three at a time: 2, 2, 2 and then 6, 6, 6 seconds, each with its evaluations."""
@@ -179,7 +196,7 @@ class Runs(SweepTest):
             return {1: 0.1, 2: 0.3}[run.config["model"]["n_layer"]]
 
         with mock.patch.object(sweep_time, "step_seconds", steps):
-            seconds = sweep_time.expected_seconds(runs, 3, None)
+            seconds = sweep_time.expected_seconds(runs, [1] * 6, 3, None)
         in_steps = 20 + (1 * 30 + 300) / 30 / 3  # one evaluation of a batch, the last one of the whole split
         self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
         first, second = (pathlib.Path(self.folder, name) for name in ("first", "second"))

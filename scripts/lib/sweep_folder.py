@@ -123,8 +123,8 @@ class Table:
             # trained again as the sweep has it now.
             row = rows.get(path.name, {})
             if (row.get("status", "failed") == "failed" or not row.keys() >= {*columns}) and (
-                    finished := finished_run(path, labels.get(path, {}))):
-                rows[path.name] = row_of(finished, columns)
+                    ended := ended_run(path, labels.get(path, {}))):
+                rows[path.name] = row_of(ended, columns)
         own = dict.fromkeys(run.name for run in self.sweep.runs if run.name in rows)
         others = [name for name in rows if name not in own and (folder / name).is_dir()]
         text = io.StringIO()
@@ -153,12 +153,26 @@ def row_of(run, columns):
     return {column: as_cell(cell) for column, cell in cells.items()}
 
 
-def finished_run(folder, labels=None):
-    """A run that is done or diverged as a GridPoint with these labels, read from its folder; None if there is none."""
+def steps_left(run, folder):
+    """How many steps `normscope train --resume` will train of a GridPoint in this folder: all without a checkpoint,
+    else those after it. A diverged run has some too, and a run that is done if train.steps was raised."""
+    steps = run.config["train"]["steps"]
+    try:
+        summary = read_json(folder / "summary.json")
+        trained = summary["steps"] if (folder / "checkpoint.safetensors").exists() else 0
+        # The checkpoint of a run that is not done is of an earlier step, though its summary may count all.
+        return max(steps - trained, int(summary["status"] != "done"))
+    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
+        return steps
+
+
+def ended_run(folder, labels):
+    """The run of a folder as a GridPoint with these labels if it is done or diverged, and so has a row in the table; else
+    None. Whether it is trained again is another question: steps_left."""
     try:
         config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
         if summary["status"] in ("done", "diverged"):
-            return GridPoint(folder.name, {}, labels or {}, [], config, folder, summary["status"], summary)
+            return GridPoint(folder.name, {}, labels, [], config, folder, summary["status"], summary)
     except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
         pass
     return None

@@ -19,15 +19,17 @@ FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens t
 QUICK = ("log.every=1", "log.layers_every=0", "eval.every=0", "checkpoint.every=0")
 
 
-def expected_seconds(runs, jobs, start):
+def expected_seconds(runs, shares, jobs, start):
     """The seconds that these GridPoints will take, `jobs` at a time, each started as soon as one has ended; None if a
-    shape cannot be measured. start(run, file for its stderr) starts the training of a run in a process."""
+    shape cannot be measured. `shares`: of the steps of each run, those that are left. start(run, file for its stderr)
+    starts the training of a run in a process."""
     shapes, steps = {shape_of(run.config): run for run in runs}, {}
     for shape, run in shapes.items():
         steps[shape] = step_seconds(run, jobs, max(LEAST, SECONDS / len(shapes)), start)
         if steps[shape] is None:
             return None
-    return end_of((run_seconds(run.config, steps[shape_of(run.config)]) for run in runs), jobs)
+    return end_of((share * run_seconds(run.config, steps[shape_of(run.config)]) for run, share in zip(runs, shares)),
+                  jobs)
 
 
 def seconds_left(runs, jobs):
