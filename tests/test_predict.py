@@ -421,6 +421,10 @@ class Drawn(MadeRuns):
                  "what predict.py --against accepts of one seed")
         self.assertRegex(svg, ">No prediction for [^<]*: attention is saturated")
 
+    def test_steps_with_dropout_have_no_prediction(self):
+        svg = self.plot("layers", self.make_run("wet", dropout=0.1), "--theory")
+        self.assertRegex(svg, ">No prediction for [^<]*: its steps have dropout")
+
     def test_lines(self):
         figure = plot_layers.plot(figures.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
         self.assertEqual(len(figure.axes), 2)  # no training below

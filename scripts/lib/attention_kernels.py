@@ -140,8 +140,8 @@ class Attention:
         return centred(pair.moments * centred(self.value[:pair.queries.stop, :pair.others.stop]))
 
     def forward(self):
-        """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss', K^v = K C Var(v); its diagonal is the variance of an
-        entry of each token's output before the output matrix, by which mean_field.sublayer multiplies. Sets `response`:
+        """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss', K^v = K C Var(v); its diagonal is the variance
+        before the output matrix, which mean_field.sublayer multiplies by gain_out for `attn_out`. Sets `response`:
         their mean square change, to first order, by noise in the scores that has the scores' own covariance."""
         out, responses = np.zeros_like(self.key), np.zeros(self.size)
         for pair in self._cell_pairs():

@@ -12,8 +12,8 @@ from lib.panels import (band, block_ticks, draw, end_mark, last_point, name_ends
 from lib.runs import np
 from lib.sites import FIRST
 
-# What a panel shows: `value`, a member of the series, which are the runs' logged steps (such as those of sites.py), as
-# an array (steps, layers 0..L) or, without `blocks`, (steps). The series of a group of runs are one line, their mean,
+# What a panel shows: `value`, the name of an attribute of what `read` returns (such as those of sites.py); it holds an
+# array (steps, layers 0..L) or, without `blocks`, (steps). The series of a group of runs are one line, their mean,
 # with a band from the least to the largest: many tensors of a run do not fit a Picture (plot_heatmap.py draws its own).
 # `log`: whether the axis is logarithmic (None: if values span decades); `blocks`: those drawn against the step, the
 # first one thick, a second one thin; −1 is the last.

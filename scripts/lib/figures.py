@@ -146,10 +146,11 @@ def assigned_keys(groups, keys):
 
     The first of these rules that applies:
 
-      1. With cases, or if placements are equal and groups at most 7, each group has a colour, in one panel.
+      1. With cases, or if placements are equal and groups at most 7, each group has a style, in one panel: a colour, and
+         from the 8th on another dash too. Of a single key with more than 7 numbers the colours are a ramp.
       2. The first key, which is the placement if labels have it, has the colours, and the others have the three dashes.
          If these are too few, or a panel would have more than 9 lines, as few of the others as possible, the earliest
-         first, have panels instead, 9 at most.
+         first, have panels instead: 9 at most, and at most half as many as groups.
       3. No choice of panels keeps the lines apart: a number of more than 7 values has a ramp of colours, and the others
          have dashes, which are repeated with other markers.
       4. Without such a number placements have the colours, and dashes are repeated; without placements each group has a

@@ -35,7 +35,7 @@ from lib.sites import SITES
 STATISTICS = ("layernorm", "rmsnorm", "groupnorm")
 # The largest product of excess kurtosis and the nonlinear share of a pointwise norm; beyond it gradients are 10% off.
 NOT_GAUSSIAN = 0.03
-# The largest share by which a pointwise norm lessens a tied head's gradient along the stream's own embedding, times T.
+# Upper limit of T times the share of a tied head's gradient that a pointwise norm removes.
 BENT = 4
 
 
@@ -243,6 +243,15 @@ TOO_NARROW = 0.5  # the largest width_error with a prediction
 OWN_LOGIT = 4
 KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope", "sinusoidal", "gpt2",
          "xavier_normal", "xavier_uniform", "kaiming_normal"}
+
+
+def require_first_step(run):
+    """NoPrediction if the first logged values of a Run are not those of a fresh network without dropout."""
+    for is_beyond, why in (("parent" in run.history, "its first weights are another run's"),
+                           (not run.probe and run.value("model.dropout"),
+                            "its steps have dropout, and a prediction has none; probe its config")):
+        if is_beyond:
+            raise NoPrediction(why)
 
 
 def _require_known(config, model):
