@@ -6,8 +6,15 @@ Schoenholz et al. 2017, 1611.01232; of transformers Noci et al. 2022, 2206.03126
 Weights are independent and of mean 0, so a branch is uncorrelated with the stream that it joins, and one layer passes
 to the next the kernel K_ts = E x_t.x_s / C of two tokens. The same holds for gradients, whose kernel is G_ts = E
 dx_t.dx_s / C. (Norms that subtract a mean or are no statistics also need the mean, the part of the embedding and the
-excess kurtosis of a Signal, which embedding_and_head.py defines.) The text enters by the probabilities that two
-characters at a distance are equal. Dropout is off, as in a probe.
+excess kurtosis of a Signal, which embedding_and_head.py defines.) The text enters by V, by the probabilities that
+characters at a distance are equal, and, in block 1 with position none or rope, by eight windows of it (`attention`).
+Dropout is off, as in a probe.
+
+There is no prediction for: norms, activations, positions or schemes that KNOWN lacks; norm_alpha but 0.5 with
+dyt or derf; norm_detach; zero_branches; branch_warmup_steps; a context above 512; too many blocks for the width; dyt or
+derf on features far from Gaussian, in a stream with large tied embeddings, or as inner norm of swiglu; saturated
+attention; a variance of 0. A run's steps are not held against theory if they have dropout or the run started from
+another (require_first_step), or its text has changed.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
