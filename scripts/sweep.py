@@ -165,8 +165,8 @@ def parse(arguments):
     parser.add_argument("--shard", metavar="I/N", default="1/1",
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true",
-                        help="list the runs, and say how many are left to train and how long that will take, by some steps "
-                        "of each shape; runs that the program would refuse are not found")
+                        help="list the runs, and say how many are left to train and how long that will take, by "
+                        "some steps of each shape; runs that the program would refuse are not found")
     args = parser.parse_args(arguments)
     shard, _, shards = args.shard.partition("/")
     if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):

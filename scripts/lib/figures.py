@@ -146,7 +146,7 @@ def assigned_keys(groups, keys):
 
     The first of these rules that applies:
 
-      1. With cases, or if placements are equal and groups at most 7, each group has a style, in one panel: a colour, and
+      1. With cases, or if placements are equal and groups at most 7, each group has a style in one panel: a colour,
          from the 8th on another dash too. Of a single key with more than 7 numbers the colours are a ramp.
       2. The first key, which is the placement if labels have it, has the colours, and the others have the three dashes.
          If these are too few, or a panel would have more than 9 lines, as few of the others as possible, the earliest

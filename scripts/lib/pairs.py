@@ -36,7 +36,9 @@ def partners_of(groups, base, compared_key):
     3. Neighbour. The partner of another group is the first earlier group that differs from it in one choice.
     4. Base. The partner of the remaining groups is the base.
 
-    The base and each group that rule 2 subtracts from another have no partner. An example with placement as the compared key,
+    The base and each group that rule 2 subtracts from another have no partner.
+
+    An example with placement as the compared key,
     in which the first group is the base:
 
         A  pre   L 6

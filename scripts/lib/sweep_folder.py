@@ -167,8 +167,8 @@ def steps_left(run, folder):
 
 
 def ended_run(folder, labels):
-    """The run of a folder as a GridPoint with these labels if it is done or diverged, and so has a row in the table; else
-    None. Whether it is trained again is another question: steps_left."""
+    """The run of a folder as a GridPoint with these labels if it is done or diverged, and so has a row in the table;
+    else None. Whether it is trained again is another question: steps_left."""
     try:
         config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
         if summary["status"] in ("done", "diverged"):
