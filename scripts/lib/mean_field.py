@@ -114,16 +114,21 @@ def branch_factor(model, factor, width, variance):
 #   kernel        of the input of its last matrix
 #   backward(k)   takes the gradient kernel at that input, returns the one at F's input
 #   matrix_noise  relative noise of F's output if every matrix has noise of relative variance 1
-#   variance      relative variance over seeds of the mean square of the last matrix's input, 0 after a norm
-Branch = namedtuple("Branch", "kernel backward matrix_noise variance")
+#   seed_variance relative variance over seeds of the mean square of the last matrix's input, 0 after a norm
+Branch = namedtuple("Branch", "kernel backward matrix_noise seed_variance")
 # Collected during a prediction: {(layer, site): mean square} of the sites (`squares`) and of their gradients
 # (`gradient_squares`), and the list of the layers' values (`layers`), as Prediction has it. `windows`: the text's.
 Collected = namedtuple("Collected", "squares gradient_squares layers windows")
 
 
 def attention(model, kernel, gain_in, inner, layer, collected):
-    """The Branch of attention that reads this kernel; `gain_in`: C Var(v); `inner`: whether a norm precedes the last
-    matrix."""
+    """The Branch of attention that reads this kernel K; `gain_in`: C Var(v); `inner`: whether a norm precedes the last
+    matrix W. The mean square of site attn_out is then
+
+      mean_t K^h_tt C Var(W),    K^h_tt' = sum_ss' M_ss' K^v_ss',    K^v = C Var(v) K,
+
+    where M_ss' = E A_ts A_t's' are the mean products of weights that attention_kernels.py computes. `sublayer` multiplies
+    by C Var(W), its gain_out. An inner norm is applied to K^h before."""
     C = model["d_model"]
     scale = C * variance_of(model, C, C), gain_in
     heads = Attention(kernel, model, *scale)
@@ -199,7 +204,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     branch = branch_of(model, read, gain_in, model["inner_norm"] or row["inner_norm"], layer, collected)
     written = branch.kernel * gain_out  # of F's output
     normed_branch, R_branch = normed(model, row["norm_branch"], branch_signal(written))
-    R_branch = branch_factor(model, R_branch, C, branch.variance)
+    R_branch = branch_factor(model, R_branch, C, branch.seed_variance)
     added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
     share = mean_square(added) / mean_square(added + kept)
     total = Signal(kept + added, alpha * x.mean, alpha * x.share, x.excess * (1 - share)**2)
