@@ -127,8 +127,8 @@ def attention(model, kernel, gain_in, inner, layer, collected):
 
       mean_t K^h_tt C Var(W),    K^h_tt' = sum_ss' M_ss' K^v_ss',    K^v = C Var(v) K,
 
-    where M_ss' = E A_ts A_t's' are the mean products of weights that attention_kernels.py computes. `sublayer` multiplies
-    by C Var(W), its gain_out. An inner norm is applied to K^h before."""
+    where M_ss' = E A_ts A_t's' are the mean products of weights, which attention_kernels.py computes. `sublayer`
+    multiplies by C Var(W), its gain_out. An inner norm is applied to K^h before."""
     C = model["d_model"]
     scale = C * variance_of(model, C, C), gain_in
     heads = Attention(kernel, model, *scale)
