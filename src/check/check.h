@@ -105,7 +105,7 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 
 // Compares <g, d> with differences of the loss along d, for each parameter W with gradient g. The direction d
 // is an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
-// error. With the step h = 1e-4, 1e-5, ... 1e-8 of the length of W:
+// error. With the step h = 1e-4, 1e-5, ... 1e-8 of the length of W, which counts as 1e-3 a number at least:
 //
 //   up          (loss(W + h d) - loss(W)) / h
 //   down        (loss(W) - loss(W - h d)) / h
@@ -117,17 +117,17 @@ inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets
 //
 // The tensor passes at the first h that does:
 //
-//   pass        error <= limit, and after a fault limit <= error of the fault / 10: the limit grows as h
-//               falls, and would hide the fault
+//   pass        error <= limit. If a fault stands, the limit must also be at most a tenth of its error: the
+//               limit grows as h falls, and would hide the fault
 //
-// An h that does not pass, and where noise <= error / 10, decides anew whether there is a fault:
+// If h does not pass and noise <= error / 10, it replaces the earlier decision whether there is a fault:
 //
 //   fault       |up - down| <= error / 10, else a ReLU's kink or the curve of the loss may be the cause, and
 //               |difference - that of the h before| <= min(error, |difference| + noise) / 10: the first h can
 //               pass, but is never a fault
 //
 // The tensor fails if no h passes and the last decision is a fault. It is skipped if no h passes and no fault
-// stands, or if g' is infinite and g is not.
+// stands, or if g' is infinite and g is not. An error that is NaN ends the search and fails the tensor.
 // `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
 Outcome compare_with_differences(Model<double>& model, const Pass& batch,
                                  const ParameterBuffer<double>& gradients,

@@ -295,7 +295,7 @@ const Command train_command = {
                  "same text, and all of eval, log and checkpoint"},
                 {"from", "RUN|FILE",
                  "start with the newest weights of a run or file, whose tensors must have the same names and "
-                 "shapes, whatever its config; the vocabulary stays the model's, which must have all "
+                 "shapes, whatever else its config has; the vocabulary stays the model's, which must have all "
                  "characters of the text",
                  " init init_from init-from pretrained "},
                 {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},

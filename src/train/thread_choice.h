@@ -1,10 +1,10 @@
 // The thread count, found by trial, of a run that sets none. No bit depends on it, but while other programs
 // are busy fewer threads are faster.
 //
-// A trial compares the count in use with another, two steps each in turn, and changes to it if it takes at
-// most 0.95 of the time. The other is half the count in use, or twice as many; a trial that keeps its count
-// turns the direction round. The first trial begins after 2 steps. The next one begins 250 steps after a
-// trial that kept its count, and 16 steps after one that changed it. It begins earlier, but not within 16
+// A trial compares the count in use with another, two steps each in turn, and changes to it if it takes
+// less than 0.95 of the time. The other is half the count in use, or twice as many; a trial that keeps its
+// count turns the direction round. The first trial begins after 2 steps. The next one begins 250 steps after
+// a trial that kept its count, and 16 steps after one that changed it. It begins earlier, but not within 16
 // steps, if the time of a step has changed by a quarter.
 #pragma once
 
