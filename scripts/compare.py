@@ -3,9 +3,9 @@
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
 A run that was stopped or is still training gives means what it has logged, which is no final loss, and no difference.
 
-Below the table, final losses are subtracted seed by seed, over the seeds that are done in both configs. A difference is
-the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance alone makes one as
-large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so.
+Below the table, final losses are subtracted seed by seed, over the seeds, at least two, that are done in both configs.
+A difference is the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance
+alone makes one as large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so.
 
 With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so that only the
 placement differs. The rule: a config is compared with the one that has the base's value of the first varied key and the

@@ -26,8 +26,9 @@ weights. JSON has null where a measure is not finite, as for a stream of zeros.
 groupnorm. A norm divides each token's vector by that vector's own deviation (rmsnorm: its rms; groupnorm: one for each
 group). Frozen, it divides all of them by one number (groupnorm: by one for each group), the average of these deviations
 over about 2048 characters of the validation text; layernorm still subtracts each token's own mean. Each norm is frozen
-in turn. The table shows how much the loss on these characters rises, the last line with all norms frozen at once. Norms
-on queries, keys and values stay.
+in turn. The table shows how much the loss on these characters rises, the last line with all norms frozen at once;
+`deviation`, that one number; and `spread`, the standard deviation of the tokens' deviations over it. Norms on queries,
+keys and values stay.
 """
 
 import json

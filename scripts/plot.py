@@ -41,9 +41,9 @@ STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
 PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
                        "help": "draw only these panels, counted from 1 in the order of reading"})
 LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
-THEORY = ("--theory", {"action": "store_true", "help": "points: the first logged step, or --step's; dashed: what theory "
-                                                    "predicts of "
-                                                    "fresh weights, for which the run's text is read"})
+THEORY = ("--theory", {"action": "store_true", "help": "points: the first logged step, or --step's; dashed, whatever the "
+                                                    "step: what theory predicts of fresh weights, for which the run's "
+                                                    "text is read"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",

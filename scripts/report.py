@@ -111,8 +111,8 @@ def pictures(groups):
     # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
     rows = (
         ("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count "
-         "characters, on the same validation text. A model that stays at the unigram level has learnt letter "
-         "frequencies, not order.",
+         "the training text's characters, on the validation text. A model that stays at the unigram level has learnt "
+         "letter frequencies, not order.",
          losses, plot_loss.plot),
         ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
          "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing, as "

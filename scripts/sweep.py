@@ -11,16 +11,17 @@ SWEEP.json, in which // comments are allowed:
 An entry of the grid lists the values of a key, or names values that set several keys together. A case is a run that
 does not fit the grid. Every point of the grid and every case runs with every seed, in a folder named after what varies:
 DIR/norm_placement=pre_batch=small_seed=1, DIR/post-warmup_seed=1. There "-" stands for each character but a-z, A-Z, 0-9
-and ._=+-. DIR/summary.csv has a row for each run that is done, diverged or failed, those of other sweeps in DIR too.
-DIR/labels.json has the names of values and cases: tables, pictures and the page show a name instead of the keys that it
-sets, which stand in compare.py's remarks. Sweeps of the same runs at the same time share the work.
+and ._=+-, and a name of more than 100 characters is cut and ends with a hash. DIR/summary.csv has a row for each run
+that is done, diverged or failed, those of other sweeps in DIR too. DIR/labels.json has the names of values and cases:
+tables, pictures and the page show a name instead of the keys that it sets, which stand in compare.py's remarks. Sweeps
+of the same runs at the same time share the work.
 
 Each run is started as `normscope train --resume`, also when the same command is given again. The program decides what
 is left to do: without a checkpoint it starts at step 0; from a checkpoint before train.steps it goes on; a run that is
-done it leaves as it is, unless train.steps was raised; a run with another config but for train.steps it refuses. So it
-tries a diverged run again from its last checkpoint, and that ends in the same way. A run that the system kills, mostly
-for lack of memory, is failed in summary.csv (compare.py calls it stopped), and the others go on; with a smaller --jobs
-fewer runs need memory at a time.
+done it leaves as it is, unless train.steps was raised; a run whose config has changed in more than `train --help`
+allows with --resume it refuses. So it tries a diverged run again from its last checkpoint, and that ends in the same
+way. A run that the system kills, mostly for lack of memory, is failed in summary.csv (compare.py calls it stopped), and
+the others go on; with a smaller --jobs fewer runs need memory at a time.
 
 Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
 the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).

@@ -327,6 +327,11 @@ class Styles(MadeRuns):
         done, killed = self.make("done"), self.make("killed")
         (killed / "summary.json").unlink()
         self.assertIn("unigram", plot_loss.common_levels([Run(done), Run(killed)]))
+        live = self.make("live")
+        summary = json.loads((live / "summary.json").read_text())
+        summary = {key: value for key, value in summary.items() if key not in plot_loss.NGRAMS}
+        (live / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
+        self.assertIn("unigram", plot_loss.common_levels([Run(live), Run(done)]))
 
     def test_heads_are_those_of_the_log(self):
         runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]

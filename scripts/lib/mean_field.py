@@ -13,8 +13,8 @@ Dropout is off, as in a probe.
 There is no prediction for: norms, activations, positions or schemes that KNOWN lacks; norm_alpha but 0.5 with
 dyt or derf; norm_detach; zero_branches; branch_warmup_steps; a context above 512; too many blocks for the width; dyt or
 derf on features far from Gaussian, in a stream with large tied embeddings, or as inner norm of swiglu; saturated
-attention; a variance of 0. A run's steps are not held against theory if they have dropout or the run started from
-another (require_first_step), or its text has changed.
+attention; a variance of 0. Nor is there one for the steps of a run that has dropout or started from another
+(require_first_step). A text that has changed since is an error.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
@@ -123,12 +123,13 @@ Collected = namedtuple("Collected", "squares gradient_squares layers windows")
 
 def attention(model, kernel, gain_in, inner, layer, collected):
     """The Branch of attention that reads this kernel K; `gain_in`: C Var(v); `inner`: whether a norm precedes the last
-    matrix W. The mean square of site attn_out is then
+    matrix W. The mean square of site attn_out is
 
       mean_t K^h_tt C Var(W),    K^h_tt' = sum_ss' M_ss' K^v_ss',    K^v = C Var(v) K,
 
     where M_ss' = E A_ts A_t's' are the mean products of weights, which attention_kernels.py computes. `sublayer`
-    multiplies by C Var(W), its gain_out. An inner norm is applied to K^h before."""
+    multiplies by C Var(W), its gain_out. An inner norm is applied to K^h before. In block 1 with position none or rope
+    K^h is multiplied by a ratio that the text's windows give, below."""
     C = model["d_model"]
     scale = C * variance_of(model, C, C), gain_in
     heads = Attention(kernel, model, *scale)

@@ -4,8 +4,8 @@ folder, quick) first. Quick: tiny models, a few steps, fewer seeds; the same cod
 An earlier call's results in the out folder are used again, by the same rules with quick as without. reproduce.py gives
 quick calls an out folder of their own by default, so that neither takes the other's:
 
-  trained runs   by scripts/sweep.py: a run that is done is not trained again; a config that has changed is an error,
-                 except that more train.steps are trained
+  trained runs   by scripts/sweep.py: a run that is done is not trained again; a config that has changed in more
+                 than `train --resume` allows is an error; more train.steps are trained
   probes         used again if their probed.json has the same resolved config and number of seeds, and is newer than
                  the program
   measures       of trained runs, measured_NAME.json in a run's folder: used again if newer than the run, the program

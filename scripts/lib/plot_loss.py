@@ -23,17 +23,19 @@ STEP, TRAIN, VALIDATION, X = range(4)  # columns of loss_table
 
 
 def reference_levels(run):
-    """{name: nats} of the losses of simple models on a run's validation split, as its summary has them."""
+    """{name: nats} of the losses of simple models on a run's validation split, as its summary has them: all of them
+    once the run is done, the uniform one before."""
     uniform = {"uniform": math.log(size) for size in vocabularies([run])}
     return uniform | {name: run.summary[name] for name in NGRAMS if isinstance(run.summary.get(name), float)}
 
 
 def common_levels(runs):
-    """The reference levels of all runs: those of one run if all have the same text with the same split, else none."""
+    """The reference levels of all runs: those of the run that has most if all have the same text with the same split,
+    else none."""
     hashed = all("corpus_hash" in run.summary for run in runs)
     splits = {json.dumps([run.summary["corpus_hash"] if hashed else [run.texts(), run.value("data.val_path")],
                           bool(run.value("data.val_path")), run.value("data.val_fraction")]) for run in runs}
-    return reference_levels(next((run for run in runs if run.summary), runs[0])) if len(splits) == 1 else {}
+    return max(map(reference_levels, runs), key=len) if len(splits) == 1 else {}
 
 
 def vocabularies(runs):
