@@ -177,6 +177,7 @@ def print_json(result):
 def check(file, paths, groups):
     """Prints how many figures of the groups are in the ranges of the file. Returns the exit code."""
     tables = tables_in(Path(file).read_text(encoding="utf-8"))
+
     def normal(folders):
         """The paths without "./" and "/" at their ends."""
         return " ".join(map(os.path.normpath, folders.split(" ")))

@@ -32,7 +32,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, text_table
 from lib.embedding_and_head import text_of_config
-from lib.mean_field import TOLERANCE, allowed, logged_sites, predict, require_first_step, resolved, tokens_of
+from lib.mean_field import TOLERANCE, allowed, first_step_fault, logged_sites, predict, resolved, tokens_of
 from lib.run_text import require_text
 from lib.runs import Run, find_runs, main, np
 from lib.sites import SITES
@@ -52,13 +52,14 @@ Measured = namedtuple("Measured", "squares tokens faults")
 
 def measured_runs(path, config):
     """The Measured of the first step of a run, or of the seeds of a probe. ScriptError: runs that differ in more than
-    the seed, or another text. NoPrediction: as of require_first_step."""
+    the seed, have a first_step_fault, or another text."""
     runs, sites = find_runs([path], "layers.csv"), logged_sites(config["model"]["n_layer"])
     model, tokens = runs[0].config["model"], tokens_of(runs[0].config)
     if any((run.config["model"], tokens_of(run.config)) != (model, tokens) for run in runs):
         raise ScriptError(f"{printable(path)}: its runs differ in more than the seed; name one of them")
     for run in runs:
-        require_first_step(run)
+        if fault := first_step_fault(run):
+            raise ScriptError(f"{run}: {fault}")
         require_text(config["data"], run.text_hash, run)
     faults = [f"model.{key} is {model[key]}; the config has {config['model'][key]}"
               for key in ("n_layer", "d_model", "d_ff", "context") if model[key] != config["model"][key]]

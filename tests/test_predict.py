@@ -373,6 +373,9 @@ class Command(CliTest):
         self.normscope("train", self.make(n_layer=2), "--out", "run", "--set", "train.steps=1")
         self.assertIn("all 34 values are as predicted; 1 seed, whose spread is unknown\n",
                       self.against(self.make(n_layer=2), "run", 0))
+        self.normscope("train", self.make(dropout=0.1), "--out", "wet", "--set", "train.steps=1")
+        self.assertRegex(self.predict(self.make(), "--against", "wet", code=2).stderr,
+                         r"^\[predict\] wet: its steps have dropout")
         self.assertRegex(self.predict(config, "--against", "nowhere", code=1).stderr,
                          r"^\[predict\] nowhere: No such file")
 

@@ -14,7 +14,7 @@ There is no prediction for: norms, activations, positions or schemes that KNOWN 
 dyt or derf; norm_detach; zero_branches; branch_warmup_steps; a context above 512; too many blocks for the width; dyt or
 derf on features far from Gaussian, in a stream with large tied embeddings, or as inner norm of swiglu; saturated
 attention; a variance of 0. Nor is there one for the steps of a run that has dropout or started from another
-(require_first_step). A text that has changed since is an error.
+(first_step_fault). A text that has changed since is an error.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
@@ -258,13 +258,13 @@ KNOWN = {*STATISTICS, *POINTWISE, *FUNCTIONS, "none", "swiglu", "learned", "rope
          "xavier_normal", "xavier_uniform", "kaiming_normal"}
 
 
-def require_first_step(run):
-    """NoPrediction if the first logged values of a Run are not those of a fresh network without dropout."""
-    for is_beyond, why in (("parent" in run.history, "its first weights are another run's"),
-                           (not run.probe and run.value("model.dropout"),
-                            "its steps have dropout, and a prediction has none; probe its config")):
-        if is_beyond:
-            raise NoPrediction(why)
+def first_step_fault(run):
+    """Why the first logged values of a Run are not those of a fresh network without dropout; None if they are."""
+    if "parent" in run.history:
+        return "its first weights are another run's"
+    if not run.probe and run.value("model.dropout"):
+        return "its steps have dropout, and a prediction has none; probe its config"
+    return None
 
 
 def _require_known(config, model):

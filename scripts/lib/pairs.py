@@ -38,8 +38,7 @@ def partners_of(groups, base, compared_key):
 
     The base and each group that rule 2 subtracts from another have no partner.
 
-    An example with placement as the compared key,
-    in which the first group is the base:
+    An example with placement as the compared key, in which the first group is the base:
 
         A  pre   L 6
         B  post  L 6             B - A   same setting

@@ -8,7 +8,7 @@ from lib.figures import DASHES, Line2D, scaled
 from lib.runs import np
 from matplotlib.patches import Patch  # after runs, which finds a Python that has it
 from lib.sites import FIRST, Site
-from lib.mean_field import NoPrediction, predicted, require_first_step
+from lib.mean_field import NoPrediction, first_step_fault, predicted
 
 LAYERS = Picture("Gradients and activations of the residual stream", lambda run: [Site(run)], (
     Measure("Gradient", "grad", "gradient rms of the stream (nats per unit)", True, (1, -1)),
@@ -49,8 +49,10 @@ def predictions(groups):
     """({group: what mean_field.predicted returns}, {group: the reason why it has no prediction})."""
     expected, reasons = {}, {}
     for group in groups:
+        if fault := first_step_fault(group.runs[0]):
+            reasons[group] = fault
+            continue
         try:
-            require_first_step(group.runs[0])
             expected[group] = predicted(group.runs[0].folder)  # a prediction does not depend on the seed
         except NoPrediction as error:
             reasons[group] = error.why

@@ -79,8 +79,8 @@ struct InstructionSet {
 // The best first; on other processors than x86-64 the baseline alone.
 std::span<const InstructionSet> instruction_sets();
 
-// The first supported set that is the fastest, or the set that NORMSCOPE_ISA names. Error: it
-// names no supported set.
+// The first supported set that is the fastest, or the set that NORMSCOPE_ISA names. Error: it names no
+// supported set.
 const InstructionSet& instruction_set();
 inline const SimdKernels& simd_kernels() { return *instruction_set().kernels; }
 

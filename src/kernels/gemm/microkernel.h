@@ -29,9 +29,9 @@ constexpr Index NR = 2 * lanes;
 // k.
 constexpr Index KC = 512;
 
-// The distance, in rows, of a prefetch during packing and copying. These read a few cache lines of a row,
-// then of the next, which hardware prefetchers follow badly. A prefetch past the end of an operand is
-// harmless.
+// The distance, in rows, of a prefetch during packing and copying, and of a transposed A that is read in
+// place. These read a few cache lines of a row, then of the next, which hardware prefetchers follow badly. A
+// prefetch past the end of an operand is harmless.
 constexpr Index prefetch_distance = 16;
 
 constexpr auto each_lane = std::make_index_sequence<lanes>();
@@ -218,12 +218,14 @@ struct Bands {
   Index begin(Index band) const { return band * height + (band < taller ? band : taller); }
 };
 
+constexpr bool has_tall_bands = MR > 8;  // of 14 rows, not of 6
+
 // The bands of a transposed A are copied if at least min_panels panels read them, so that the rows of each
 // lie together: (k, rows). Read in place, each step of k takes a cache line or two, of which a band of 6 rows
 // needs little. A band of 14 rows is read in place if A's rows are at most max_stride numbers apart; where
 // they are further apart, its lines fall into so few sets of the caches that they leave even the L2 cache
 // between two panels.
-constexpr Index min_panels = 8, max_stride = MR > 8 ? 256 : 0;
+constexpr Index min_panels = 8, max_stride = has_tall_bands ? 256 : 0;
 constexpr Index row_copy_size = KC + lanes, band_copy_size = MR * row_copy_size;
 
 // Copy all bands, some rows of A's memory at a time; copies + i * band_copy_size becomes the i-th. Stores run
@@ -310,9 +312,8 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
-  // A transposed A is read in place a row of its memory a step of k: hardware prefetches few of those lines.
-  // Bands of 6 rows, which share most lines with a neighbour, lose by a prefetch what they win.
-  constexpr bool prefetches_a = transposed && MR > 8 && std::is_same_v<Element, float>;
+  // Bands of 6 rows, which share most lines of A with a neighbour, lose by a prefetch what they win.
+  constexpr bool prefetches_a = transposed && has_tall_bands && std::is_same_v<Element, float>;
   for (Index p = 0; p < k; ++p) {
     if constexpr (prefetches_a) {
       __builtin_prefetch(a + prefetch_distance * operand_a.stride);

@@ -46,8 +46,8 @@ Grid choose_grid(const GemmKernel<Element>& kernel, const Gemm<float>& g) {
     tile_panels = block_count(tile_panels, 2);
   }
   const Index column_tiles = block_count(panels, tile_panels);
-  const Index row_tiles = block_count(wanted, column_tiles * (g.a.transposed ? 2 : 1));
-  const Index tile_bands = std::clamp<Index>(bands / row_tiles, 1, max_rows / kernel.mr);
+  const Index wanted_in_rows = block_count(wanted, column_tiles * (g.a.transposed ? 2 : 1));
+  const Index tile_bands = std::clamp<Index>(bands / wanted_in_rows, 1, max_rows / kernel.mr);
   return {block_count(bands, tile_bands), column_tiles, block_count(panels, column_tiles) * kernel.nr};
 }
 
