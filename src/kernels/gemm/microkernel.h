@@ -303,19 +303,30 @@ inline void store_tile(Index n, const Vec (&sums)[rows][vectors], const TileOutp
   }
 }
 
+// Numbers of A that a later band reads. While a tile is computed, each step of k prefetches one line of them:
+// the first step the line at `first`, each further one `step` numbers behind the last.
+template <class Element>
+struct RowsAhead {
+  const Element* first;
+  Index step;
+};
+
 // One register tile: C (rows, n) from `rows` rows of A and one panel of B, n <= vectors*lanes.
 template <class Element, Index rows, Index vectors, bool transposed>
 void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const OperandB<Element>& operand_b,
-                  const TileOutput& out) {
+                  const TileOutput& out, RowsAhead<Element> ahead) {
   const Element *a = operand_a.data, *b = operand_b.data;
   Vec sum[rows][vectors] = {};
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
-  // Bands of 6 rows, which share most lines of A with a neighbour, lose by a prefetch what they win.
-  constexpr bool prefetches_a = transposed && has_tall_bands && std::is_same_v<Element, float>;
+  // Bands of 6 rows lose by a prefetch what they win, since it stands beside fewer multiply-adds.
+  constexpr bool prefetches_a = has_tall_bands && (!transposed || std::is_same_v<Element, float>);
   for (Index p = 0; p < k; ++p) {
-    if constexpr (prefetches_a) {
+    if constexpr (prefetches_a && !transposed) {
+      __builtin_prefetch(ahead.first);
+      ahead.first += ahead.step;
+    } else if constexpr (prefetches_a) {
       __builtin_prefetch(a + prefetch_distance * operand_a.stride);
       __builtin_prefetch(a_lower + prefetch_distance * operand_a.stride + rows - half - 1);
     }
@@ -348,7 +359,7 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
 template <class Element>
 struct MicroKernels {
   using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
-                               const TileOutput&);
+                               const TileOutput&, RowsAhead<Element>);
   MicroKernel of_rows[MR];
 };
 
@@ -395,10 +406,16 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
       if (copies != nullptr) {
         a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
       }
+      // What is prefetched meanwhile, if A is not transposed: the next band, or, if bands are copied, the same
+      // band of the tile of C below. If its rows lie one behind the other, each panel prefetches an equal part
+      // of them; otherwise each prefetches a row.
+      const Index panels = (right - left + NR - 1) / NR, next = copies == nullptr ? i + rows : i + m;
+      RowsAhead<Element> ahead{a.from(next, 0).data, a.stride == k ? (rows + panels - 1) / panels : 1};
       for (Index j = left; j < right; j += NR) {
         const TileOutput tile(out, i, j);
         if (k >= worth_prefetching) prefetch_tile(rows, tile);
-        (n - j > lanes ? wide : narrow).of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile);
+        (n - j > lanes ? wide : narrow).of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile, ahead);
+        ahead.first += ahead.step * a.stride;
       }
     }
   }
