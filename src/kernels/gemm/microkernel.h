@@ -312,21 +312,22 @@ struct RowsAhead {
 };
 
 // One register tile: C (rows, n) from `rows` rows of A and one panel of B, n <= vectors*lanes.
-template <class Element, Index rows, Index vectors, bool transposed>
+template <class Element, Index rows, Index vectors, bool transposed, bool prefetches_ahead>
 void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const OperandB<Element>& operand_b,
-                  const TileOutput& out, RowsAhead<Element> ahead) {
+                  const TileOutput& out, const RowsAhead<Element>& rows_ahead) {
   const Element *a = operand_a.data, *b = operand_b.data;
   Vec sum[rows][vectors] = {};
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
-  // Bands of 6 rows lose by a prefetch what they win, since it stands beside fewer multiply-adds.
-  constexpr bool prefetches_a = has_tall_bands && (!transposed || std::is_same_v<Element, float>);
+  constexpr bool prefetches_columns = transposed && has_tall_bands && std::is_same_v<Element, float>;
+  RowsAhead<Element> ahead = rows_ahead;
   for (Index p = 0; p < k; ++p) {
-    if constexpr (prefetches_a && !transposed) {
+    if constexpr (prefetches_ahead) {
       __builtin_prefetch(ahead.first);
       ahead.first += ahead.step;
-    } else if constexpr (prefetches_a) {
+    }
+    if constexpr (prefetches_columns) {
       __builtin_prefetch(a + prefetch_distance * operand_a.stride);
       __builtin_prefetch(a_lower + prefetch_distance * operand_a.stride + rows - half - 1);
     }
@@ -359,13 +360,14 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
 template <class Element>
 struct MicroKernels {
   using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
-                               const TileOutput&, RowsAhead<Element>);
+                               const TileOutput&, const RowsAhead<Element>&);
   MicroKernel of_rows[MR];
 };
 
-template <class Element, Index vectors, bool transposed>
+template <class Element, Index vectors, bool transposed, bool prefetches_ahead = false>
 constexpr MicroKernels<Element> tiles = []<std::size_t... r>(std::index_sequence<r...>) {
-  return MicroKernels<Element>{{micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed>...}};
+  return MicroKernels<Element>{
+      {micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed, prefetches_ahead>...}};
 }
 (std::make_index_sequence<MR>());
 
@@ -382,9 +384,14 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
 template <class Element, bool rounds = false>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
-  const auto& wide = a.transposed ? tiles<Element, 2, true> : tiles<Element, 2, false>;
+  constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
+  // Steps of k from which a prefetch of A pays. Bands of 6 rows lose by it what they win, since it stands
+  // beside fewer multiply-adds.
+  constexpr Index worth_looking_ahead = 128;
+  const auto& wide = a.transposed               ? tiles<Element, 2, true>
+                     : k >= worth_looking_ahead ? tiles<Element, 2, false, has_tall_bands>
+                                                : tiles<Element, 2, false>;
   const auto& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
-  constexpr Index worth_prefetching = 48;      // steps of k; a shorter tile is done before its C could arrive
   constexpr Index chunk_numbers = 128 * 1024;  // 512 KiB, half of an L2 cache of 1 MiB
   const Bands bands(m);
   const Element* copies = nullptr;
@@ -406,9 +413,9 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
       if (copies != nullptr) {
         a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
       }
-      // What is prefetched meanwhile, if A is not transposed: the next band, or, if bands are copied, the same
-      // band of the tile of C below. If its rows lie one behind the other, each panel prefetches an equal part
-      // of them; otherwise each prefetches a row.
+      // What is prefetched meanwhile, if A is not transposed: the next band, or, if bands are copied, the
+      // same band of the tile of C below. If its rows lie one behind the other, each panel prefetches an
+      // equal part of them; otherwise each prefetches a row.
       const Index panels = (right - left + NR - 1) / NR, next = copies == nullptr ? i + rows : i + m;
       RowsAhead<Element> ahead{a.from(next, 0).data, a.stride == k ? (rows + panels - 1) / panels : 1};
       for (Index j = left; j < right; j += NR) {
