@@ -303,31 +303,23 @@ inline void store_tile(Index n, const Vec (&sums)[rows][vectors], const TileOutp
   }
 }
 
-// Numbers of A that a later band reads. While a tile is computed, each step of k prefetches one line of them:
-// the first step the line at `first`, each further one `step` numbers behind the last.
-template <class Element>
-struct RowsAhead {
-  const Element* first;
-  Index step;
-};
-
-// One register tile: C (rows, n) from `rows` rows of A and one panel of B, n <= vectors*lanes.
-template <class Element, Index rows, Index vectors, bool transposed, bool prefetches_ahead>
+// One register tile: C (rows, n) from `rows` rows of A and one panel of B, n <= vectors*lanes. Meanwhile each
+// step of k may prefetch a line of A that a later band reads: the first step the line at `ahead`, each
+// further one `distance` numbers behind the last.
+template <class Element, Index rows, Index vectors, bool transposed, bool looks_ahead>
 void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const OperandB<Element>& operand_b,
-                  const TileOutput& out, const RowsAhead<Element>& rows_ahead) {
+                  const TileOutput& out, const Element* ahead, Index distance) {
   const Element *a = operand_a.data, *b = operand_b.data;
   Vec sum[rows][vectors] = {};
   // Rows are reached from two pointers: the distances of all of them from one do not fit into the registers.
   constexpr Index half = (rows + 1) / 2;
   const Element* a_lower = a + half * (transposed ? 1 : operand_a.stride);
-  constexpr bool prefetches_columns = transposed && has_tall_bands && std::is_same_v<Element, float>;
-  RowsAhead<Element> ahead = rows_ahead;
   for (Index p = 0; p < k; ++p) {
-    if constexpr (prefetches_ahead) {
-      __builtin_prefetch(ahead.first);
-      ahead.first += ahead.step;
+    if constexpr (looks_ahead) {
+      __builtin_prefetch(ahead);
+      ahead += distance;
     }
-    if constexpr (prefetches_columns) {
+    if constexpr (transposed && has_tall_bands && std::is_same_v<Element, float>) {
       __builtin_prefetch(a + prefetch_distance * operand_a.stride);
       __builtin_prefetch(a_lower + prefetch_distance * operand_a.stride + rows - half - 1);
     }
@@ -360,23 +352,19 @@ void micro_kernel(Index n, Index k, const OperandA<Element>& operand_a, const Op
 template <class Element>
 struct MicroKernels {
   using MicroKernel = void (*)(Index n, Index k, const OperandA<Element>&, const OperandB<Element>&,
-                               const TileOutput&, const RowsAhead<Element>&);
+                               const TileOutput&, const Element* ahead, Index distance);
   MicroKernel of_rows[MR];
 };
 
-template <class Element, Index vectors, bool transposed, bool prefetches_ahead = false>
+template <class Element, Index vectors, bool transposed, bool looks_ahead = false>
 constexpr MicroKernels<Element> tiles = []<std::size_t... r>(std::index_sequence<r...>) {
-  return MicroKernels<Element>{
-      {micro_kernel<Element, static_cast<Index>(r) + 1, vectors, transposed, prefetches_ahead>...}};
+  return MicroKernels<Element>{{micro_kernel<Element, Index{r} + 1, vectors, transposed, looks_ahead>...}};
 }
 (std::make_index_sequence<MR>());
 
 // Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {
-  for (Index i = 0; i < rows; ++i) {
-    __builtin_prefetch(out.c + i * out.ldc, 1, 2);
-    __builtin_prefetch(out.c + i * out.ldc + 16, 1, 2);
-  }
+  for (Index i = 0; i < 2 * rows; ++i) __builtin_prefetch(out.c + i / 2 * out.ldc + i % 2 * 16, 1, 2);
 }
 
 // C (m, n) by the calling thread: for each chunk of B that stays in the L2 cache, for each band of rows, for
@@ -385,12 +373,11 @@ template <class Element, bool rounds = false>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
   constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
-  // Steps of k from which a prefetch of A pays. Bands of 6 rows lose by it what they win, since it stands
+  // A prefetch of A pays from 128 steps of k on. Bands of 6 rows lose by it what they win, since it stands
   // beside fewer multiply-adds.
-  constexpr Index worth_looking_ahead = 128;
-  const auto& wide = a.transposed               ? tiles<Element, 2, true>
-                     : k >= worth_looking_ahead ? tiles<Element, 2, false, has_tall_bands>
-                                                : tiles<Element, 2, false>;
+  const auto& wide = a.transposed ? tiles<Element, 2, true>
+                     : k >= 128   ? tiles<Element, 2, false, has_tall_bands>
+                                  : tiles<Element, 2, false>;
   const auto& narrow = a.transposed ? tiles<Element, 1, true> : tiles<Element, 1, false>;
   constexpr Index chunk_numbers = 128 * 1024;  // 512 KiB, half of an L2 cache of 1 MiB
   const Bands bands(m);
@@ -417,12 +404,14 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
       // same band of the tile of C below. If its rows lie one behind the other, each panel prefetches an
       // equal part of them; otherwise each prefetches a row.
       const Index panels = (right - left + NR - 1) / NR, next = copies == nullptr ? i + rows : i + m;
-      RowsAhead<Element> ahead{a.from(next, 0).data, a.stride == k ? (rows + panels - 1) / panels : 1};
+      const Index distance = a.stride == k ? (rows + panels - 1) / panels : 1;
+      const Element* ahead = a.from(next, 0).data;
       for (Index j = left; j < right; j += NR) {
         const TileOutput tile(out, i, j);
         if (k >= worth_prefetching) prefetch_tile(rows, tile);
-        (n - j > lanes ? wide : narrow).of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile, ahead);
-        ahead.first += ahead.step * a.stride;
+        (n - j > lanes ? wide : narrow)
+            .of_rows[rows - 1](n - j, k, a_band, b.from(0, j / NR), tile, ahead, distance);
+        ahead += distance * a.stride;
       }
     }
   }
