@@ -11,8 +11,8 @@ import unittest
 from collections import Counter
 
 import numpy as np
-from cli import (BINARY, LOGS, LONG, SITES, TEXT, VOCABULARY, CliTest, Run, environment, read_safetensors, sites_of,
-                 write_safetensors)
+from cli import (BINARY, LOGS, LONG, SITES, TEXT, VOCABULARY, CliTest, Run, cpu_flags, environment, read_safetensors,
+                 sites_of, write_safetensors)
 
 
 class Sample(CliTest):
@@ -247,6 +247,14 @@ class Config(CliTest):
 
 
 class Bench(CliTest):
+    @unittest.skipUnless({"avx2", "fma"} <= cpu_flags(), "OpenBLAS has kernels for this processor alone")
+    def test_openblas_that_does_not_know_the_processor_is_named_with_what_to_do(self):
+        for kernels, is_named in (("Prescott", True), ("Haswell", False)):
+            text = self.normscope("bench", self.config(), "--steps", "20", "--threads", "1",
+                                  env=environment(OPENBLAS_CORETYPE=kernels, NORMSCOPE_ISA="avx2")).stdout
+            self.assertEqual("Prescott) does not know this processor; for its faster kernels set "
+                             "OPENBLAS_CORETYPE=HASWELL\n" in text, is_named, text)
+
     def test_json_has_its_names_and_they_agree(self):
         options = ("--steps", "20", "--threads", "1", "--set", "train.precision=bf16", "--json")
         result = json.loads(self.normscope("bench", self.config(), *options).stdout)

@@ -15,6 +15,8 @@
 #include "core/parallel.h"
 #include "io/json.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/simd.h"
+#include "logs/record.h"
 #include "logs/run_folder.h"
 #include "model/model.h"
 #include "train/step.h"
@@ -208,6 +210,14 @@ Measurement measure(const RunConfig& config, Index steps) {
 
 std::string percent(double share) { return fixed(100 * share, 1) + "%"; }
 
+// A line of advice where OpenBLAS is older than the processor, and so takes its kernels for a Prescott.
+std::string advice_on_openblas() {
+  if (blas_info().kernel != "Prescott" || !simd_kernels().has_fma) return "";
+  const bool has_avx512 = instruction_set().name_of_floats == std::string_view("avx512");
+  return text(blas_text(), " does not know this processor; for its faster kernels set OPENBLAS_CORETYPE=",
+              has_avx512 ? "SKYLAKEX" : "HASWELL", "\n");
+}
+
 void print_tables(const RunConfig& config, const Measurement& m) {
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
@@ -217,7 +227,8 @@ void print_tables(const RunConfig& config, const Measurement& m) {
             << " tokens/s, peak memory " << fixed(m.peak_mb, 0) << " MiB\n"
             << fixed(m.gflops, 1) << " GFLOP/s, " << percent(m.share) << " of SGEMM's "
             << fixed(m.sgemm_gflops, 1) << " in float32\n"
-            << "logging every layer at every step adds " << percent(m.log_overhead) << "\n\n";
+            << advice_on_openblas() << "logging every layer at every step adds " << percent(m.log_overhead)
+            << "\n\n";
   Columns table;
   add_row(table, {"op", "ms", "share", "GFLOP/s"});
   for (const OpTime& op : m.ops)
