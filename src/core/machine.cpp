@@ -1,5 +1,6 @@
 #include "core/machine.h"
 
+#include <cblas.h>
 #include <omp.h>
 #include <sys/resource.h>
 
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace normscope {
@@ -74,6 +76,21 @@ double available_memory_bytes() {
     if (line.starts_with("MemAvailable:")) available = std::strtod(line.c_str() + 13, nullptr) * 1024;
   }
   return std::min(available, group_limits().memory_bytes);
+}
+
+BlasInfo blas_info() {
+  BlasInfo info;
+  const int flavour = openblas_get_parallel();
+  info.flavour = flavour == OPENBLAS_OPENMP ? "openmp" : flavour == OPENBLAS_THREAD ? "pthreads" : "serial";
+  std::istringstream words(openblas_get_config());  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
+  for (std::string word; words >> word;) {
+    if (word.find('.') != std::string::npos) {
+      info.version = word;
+      break;
+    }
+  }
+  info.kernel = openblas_get_corename();
+  return info;
 }
 
 }  // namespace normscope

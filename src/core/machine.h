@@ -1,4 +1,4 @@
-// Resources of the process on this machine and in its container: processors, memory, time.
+// Resources of the process on this machine and in its container: processors, memory, time, the BLAS library.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,13 @@ double peak_rss_bytes();  // the maximum of this process so far
 
 // The memory that the machine has free, at most the limit of the process's control groups.
 double available_memory_bytes();
+
+// OpenBLAS as it is loaded: its threading ("openmp", "pthreads", "serial"), its version, and the processor
+// for which its kernels are made.
+struct BlasInfo {
+  std::string flavour, version, kernel;
+};
+BlasInfo blas_info();
 
 // A clock that starts with its construction.
 class Stopwatch {

@@ -11,7 +11,6 @@
 #include "core/machine.h"
 #include "core/parallel.h"
 #include "core/text.h"
-#include "kernels/gemm/gemm.h"
 #include "kernels/simd.h"
 
 namespace normscope {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <sstream>
-#include <string_view>
 
 #include "core/error.h"
 #include "core/parallel.h"
@@ -39,21 +37,6 @@ void openblas_gemm(const Gemm<double>& g) { call_openblas(cblas_dgemm, g); }
 
 void pin_openblas() {
   if (openblas_get_parallel() == OPENBLAS_THREAD) openblas_set_num_threads(1);
-}
-
-BlasInfo blas_info() {
-  BlasInfo info;
-  const int flavour = openblas_get_parallel();
-  info.flavour = flavour == OPENBLAS_OPENMP ? "openmp" : flavour == OPENBLAS_THREAD ? "pthreads" : "serial";
-  std::istringstream words(openblas_get_config());  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..."
-  for (std::string word; words >> word;) {
-    if (word.find('.') != std::string::npos) {
-      info.version = word;
-      break;
-    }
-  }
-  info.kernel = openblas_get_corename();
-  return info;
 }
 
 // --- the seam ---

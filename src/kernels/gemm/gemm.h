@@ -21,8 +21,6 @@
 // number of threads, on the tile of C that an element falls into, or on the thread that computes it.
 #pragma once
 
-#include <string>
-
 #include "core/types.h"
 #include "kernels/arguments.h"
 
@@ -84,11 +82,5 @@ void openblas_gemm(const Gemm<double>& product);
 // Limit OpenBLAS's own thread pool, in its pthread flavour, to one thread; our loops supply the threads. The
 // OpenMP flavour is serial inside a parallel loop.
 void pin_openblas();
-
-// The loaded library's threading ("openmp", "pthreads", "serial"), version, and kernel for this processor.
-struct BlasInfo {
-  std::string flavour, version, kernel;
-};
-BlasInfo blas_info();
 
 }  // namespace normscope
