@@ -96,6 +96,10 @@ class Digits(CliTest):
         first, *others = results.values()
         for other in others:
             self.assertEqual(other, first)
+        for settings, is_noted in ((in_bf16, True), ({}, False)):
+            said = self.normscope("train", self.config(merged(BASE, settings)), "--out", "noted", "--overwrite",
+                                  env=environment(NORMSCOPE_ISA=isa)).stdout
+            self.assertEqual(f"note: with {isa} on this processor bf16 is no faster than fp32\n" in said, is_noted)
         names = self.normscope("--help").stdout  # a processor may have AMX that the system does not permit
         if "avx512_bf16" in cpu_flags():
             self.assertNotIn("avx512_bf16 (not", names)
