@@ -96,6 +96,7 @@ class Digits(CliTest):
         first, *others = results.values()
         for other in others:
             self.assertEqual(other, first)
+        isa = instruction_sets()[0]
         for settings, is_noted in ((in_bf16, True), ({}, False)):
             said = self.normscope("train", self.config(merged(BASE, settings)), "--out", "noted", "--overwrite",
                                   env=environment(NORMSCOPE_ISA=isa)).stdout

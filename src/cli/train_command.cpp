@@ -209,7 +209,7 @@ void say_notes(const Inputs& inputs, ProgressDisplay& line) {
     line.say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
                   significant_text(learning_rate(train, train.steps)), " only"));
   const InstructionSet& set = instruction_set();
-  const bool has_fast_pairs = set.pairs != nullptr && set.is_fastest && train.gemm != GemmProvider::openblas;
+  const bool has_fast_pairs = set.is_fastest && isa_name(train.gemm_mode()) != std::string_view(set.name_of_floats);
   if (train.precision == Precision::bf16 && !has_fast_pairs)
     line.say(text("note: with ", isa_name(train.gemm_mode()), " on this processor bf16 is no faster than fp32"));
   std::vector<std::string> unseen = unseen_characters(inputs.corpus);

@@ -83,8 +83,7 @@ const InstructionSet& chosen_set() {
   for (const InstructionSet& set : instruction_sets()) {
     if (wish.empty() ? set.is_supported && set.is_fastest : wish == set.name) {
       if (set.is_supported) return set;
-      refuse("NORMSCOPE_ISA", wish,
-             " is not supported by this processor, or its system does not permit it; leave it unset");
+      refuse("NORMSCOPE_ISA", wish, " is not supported or not permitted on this machine; leave it unset");
     }
     names += text(names.empty() ? "" : ", ", set.name);
   }

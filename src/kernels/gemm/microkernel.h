@@ -365,7 +365,8 @@ constexpr MicroKernels<Element> tiles = []<std::size_t... r>(std::index_sequence
 
 // Prefetch a tile of C, which often lies in memory, while its sums are formed.
 inline void prefetch_tile(Index rows, const TileOutput& out) {
-  for (Index i = 0; i < 2 * rows; ++i) __builtin_prefetch(out.c + i / 2 * out.ldc + i % 2 * 16, 1, 2);
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < 32; j += 16) __builtin_prefetch(out.c + i * out.ldc + j, 1, 2);
 }
 
 // C (m, n) by the calling thread: for each chunk of B that stays in the L2 cache, for each band of rows, for
