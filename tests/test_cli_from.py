@@ -74,10 +74,9 @@ class From(CliTest):
                 ({"data": {"path": "accents.txt"}}, [], 2, "the model has no 'é' (U+00E9)"),
                 ({"model": {"d_model": 32}}, [], 1, "the model needs"),
                 ({"train": {"optimizer": "sgd"}}, ["--moments"], 2, "are adamw's, and the config has sgd"),
-                ({}, ["--resume"], 2, "give one of them"),
-                ({}, ["--out", "parent", "--overwrite"], 2, "is in parent")):
-            out = [] if "--out" in options else ["--out", "child"]
-            self.refused("train", self.config(changes), "--from", "parent", *out, *options, code=code, says=[word])
+                ({}, ["--resume"], 2, "give one of them")):
+            self.refused("train", self.config(changes), "--from", "parent", "--out", "child", *options, code=code,
+                         says=[word])
         self.refused("train", self.config(), "--moments", "--out", "child", says=["name it with --from RUN"])
         self.refused("train", self.config(), "--from", "paren", "--out", "child", says=["did you mean parent?"])
         os.remove(parent.file("checkpoint.safetensors"))

@@ -156,6 +156,13 @@ Corpus corpus_of(const RunConfig& config, const Vocabulary& known) {
   return load_corpus(data.path, data.val_fraction, data.val_path, config.model.context, known);
 }
 
+InputFiles inputs_of(const Loaded& loaded, const std::string& weights) {
+  InputFiles inputs = loaded.files;
+  inputs.insert(inputs.end(), loaded.config.data.path.begin(), loaded.config.data.path.end());
+  inputs.insert(inputs.end(), {loaded.config.data.val_path, weights});
+  return inputs;
+}
+
 Threads set_up_threads(const CommandLine& line, Index config_threads) {
   constexpr Index max_threads = 1024;
   const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);

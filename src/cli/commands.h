@@ -8,8 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "config/run_config.h"
+#include "config/load.h"
 #include "core/error.h"
+#include "logs/run_folder.h"
 #include "train/checkpoint.h"
 
 namespace normscope {
@@ -77,6 +78,9 @@ class CommandLine {
 
 // The corpus of a config; `known` as for load_corpus().
 Corpus corpus_of(const RunConfig& config, const Vocabulary& known = {});
+
+// The files that a command reads, with the file of weights if there is one.
+InputFiles inputs_of(const Loaded& loaded, const std::string& weights);
 
 struct Threads {
   int most;

@@ -31,17 +31,23 @@ void print_streams(const std::vector<SiteRow>& sites) {
 }
 
 // Removes the seeds of an earlier probe in that folder: averages over it would mix two configs.
-void remove_seeds(const fs::path& out) {
+void remove_seeds(const fs::path& out, const InputFiles& inputs) {
   std::error_code ignored;
+  std::vector<std::string> folders;
   for (const fs::directory_entry& entry : fs::directory_iterator(out, ignored)) {
-    if (!entry.path().filename().string().starts_with("seed-")) continue;
-    RunFolder(entry.path().string(), Existing::overwrite);
-    fs::remove(entry.path(), ignored);  // unless other files lie in it
+    if (entry.path().filename().string().starts_with(seed_prefix)) folders.push_back(entry.path());
+  }
+  for (const std::string& folder : folders)  // before the first is removed
+    require_usable(folder, Existing::overwrite, inputs);
+  for (const std::string& folder : folders) {
+    RunFolder(folder, Existing::overwrite);
+    fs::remove(folder, ignored);  // unless other files lie in it
   }
 }
 
 Exit run(const CommandLine& line) {
-  RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
+  const Loaded loaded = load_config(line.positionals()[0], line.all_of("set"));
+  RunConfig config = loaded.config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
   require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
@@ -52,18 +58,22 @@ Exit run(const CommandLine& line) {
   ProbeOptions options;
   options.batches = line.number_of<Index>("batches", 1, 1'000'000, 1);
   if (from) options.weights = newest_weights(*from);
-  const Existing existing = line.has("overwrite") ? Existing::overwrite : Existing::refuse;
+  const bool overwrite = line.has("overwrite");
+  const Existing existing = overwrite ? Existing::overwrite : Existing::refuse;
+  const InputFiles inputs = inputs_of(loaded, options.weights);
 
   const Index first_seed = config.train.seed;
-  const auto folder_of = [&](Index seed) { return (out / ("seed-" + std::to_string(seed))).string(); };
+  const auto folder_of = [&](Index seed) { return (out / (seed_prefix + std::to_string(seed))).string(); };
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed)  // before the first is computed
-    require_usable(folder_of(seed), existing);
-  if (existing == Existing::overwrite) remove_seeds(out);
+    require_usable(folder_of(seed), existing, inputs);
+  const std::string dump = line.text_of("dump").value_or("");
+  if (!dump.empty()) require_output(dump, inputs, overwrite);
+  if (overwrite) remove_seeds(out, inputs);
   bool diverged = false;
   std::vector<SiteRow> first_sites;
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
     config.train.seed = seed;
-    options.dump = seed == first_seed ? line.text_of("dump").value_or("") : "";
+    options.dump = seed == first_seed ? dump : "";
     RunFolder folder(folder_of(seed), existing);
     const Probed probed = probe(config, corpus, options, folder);
     const RunRecord& record = probed.record;
@@ -108,7 +118,7 @@ const Command probe_command = {
                 {"from", "RUN|FILE", "take the weights of a run or of a safetensors file"},
                 {"dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file"},
                 {"out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)"},
-                {"overwrite", "", "replace an earlier probe in that folder"}},
+                {"overwrite", "", "replace an earlier probe in that folder, and the file of --dump"}},
     .run = run};
 
 }  // namespace normscope

@@ -137,6 +137,7 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
 struct Inputs {
   RunConfig config;
   std::vector<std::string> without_effect;  // as in Loaded
+  InputFiles files;
   Corpus corpus;
   Threads threads;
   std::optional<Parent> parent;  // with --from
@@ -173,8 +174,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
   const Threads threads = set_up_threads(line, train.threads);
   const std::optional<Parent> parent = parent_of(line);
-  const std::string folder = folder_of(line, config, is_run);
-  const std::string own = (fs::path(folder) / checkpoint_file).string();  // of a run to be resumed
+  const std::string own = (fs::path(folder_of(line, config, is_run)) / checkpoint_file).string();  // of a run to be resumed
   Vocabulary known;
   if (parent) known = vocabulary_in(parent->file);
   if (line.has("resume") && fs::exists(own)) known = vocabulary_in(own);
@@ -183,11 +183,9 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
   if (parent) {
     known.encode(corpus.vocab.text(), "train", join(config.data.path, " + "));  // refuses what it lacks
     require_parent(*parent, config, ParameterLayout(config.model, known.size()));
-    if (fs::exists(folder) && fs::equivalent(folder, fs::path(parent->file).parent_path()))
-      refuse("train", "--from ", parent->file, " is in ", folder,
-             ", where this run would be; choose another ", "folder with --out DIR");
   }
-  return {config, loaded.without_effect, std::move(corpus), threads, parent};
+  const InputFiles files = inputs_of(loaded, parent ? parent->file : "");
+  return {config, loaded.without_effect, files, std::move(corpus), threads, parent};
 }
 
 // The inputs that decide a run's bits, for a comparison of ranks.
@@ -238,7 +236,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   auto folder = ranks.together([&] {
     std::optional<RunFolder> own;  // the first rank's
     if (!ranks.is_first()) return own;
-    own.emplace(folder_of(line, config, is_run), existing);
+    own.emplace(folder_of(line, config, is_run), existing, inputs.files);
     if (!own->is_locked())
       display.line().say(text("note: the file system of ", escape_controls(own->path()),
                               " has no locks; start no second process there"));

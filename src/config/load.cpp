@@ -91,6 +91,7 @@ class Loader {
   void add_file(const fs::path& file, const Json& root, int depth = 1) {
     constexpr int max_files = 16;
     const std::string name = file.string();
+    loaded_.files.push_back(name);
     if (!root.is_object()) refuse(topic, name, ": ", type_error(root, "an object: {\"model\": {...}, ...}"));
     if (root.contains("base") && (root.contains("grid") || root.contains("cases")))
       refuse(topic, name, ": is a sweep, not a config; run it with scripts/sweep.py ", name);

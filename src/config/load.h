@@ -15,6 +15,7 @@ struct Loaded {
   // The keys to which the user gave a value that has no effect, unless it is the value that the key takes in
   // that case anyway: "train.momentum (only optimizers sgd and muon have it)".
   std::vector<std::string> without_effect;
+  std::vector<std::string> files;  // the config and those that it extends
 };
 
 struct LoadOptions {

@@ -20,16 +20,15 @@ namespace {
 
 constexpr std::size_t min_chunk = 1 << 16;  // bytes of a read from a pipe
 
-// The path of every temporary file of writers of `path`, but for its random end. It holds a hash in place of
+// The path of every temporary file of writers of `file`, but for its random end. It holds a hash in place of
 // the file's name, which may be as long as the file system allows.
-std::string temporary_prefix(const std::string& path) {
-  const fs::path file(path);
+std::string temporary_prefix(const fs::path& file) {
   return file.parent_path() / (".normscope-" + hex(fnv1a(file.filename().string())) + "-");
 }
 
 // A new file for the content that will replace `path`; its path is stored in `temporary`. May fail: see
 // errno.
-FileDescriptor create_beside(const std::string& path, std::string& temporary) {
+FileDescriptor create_beside(const fs::path& path, std::string& temporary) {
   std::random_device random;
   for (int tries_left = 100;; --tries_left) {
     temporary = temporary_prefix(path) + hex(random()).substr(8);
@@ -66,6 +65,14 @@ bool FileDescriptor::write(std::string_view bytes) {
 
 bool FileDescriptor::sync() { return ::fsync(fd_) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
+fs::path behind_links(fs::path path) {
+  constexpr int most_links = 40;  // as the system follows
+  std::error_code ignored;
+  for (int links = 0; links < most_links && fs::is_symlink(path, ignored); ++links)
+    path = path.parent_path() / fs::read_symlink(path, ignored);
+  return path;
+}
+
 std::string errno_text() { return std::generic_category().message(errno); }
 
 std::string read_file(const std::string& path, std::string_view topic, Index max_bytes) {
@@ -97,11 +104,13 @@ std::string read_file(const std::string& path, std::string_view topic, Index max
 }
 
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces) {
-  std::error_code ignored;  // renaming over a device would replace it: `--dump /dev/null` as root must not
-  require(!fs::exists(path, ignored) || fs::is_regular_file(path, ignored), "file", path,
-          ": cannot be written: it exists and is not a file");
+  const fs::path target = behind_links(path);
+  struct stat old {};
+  const bool exists = ::stat(path.c_str(), &old) == 0;
+  // Renaming over a device would replace it: `--dump /dev/null` as root must not.
+  require(!exists || S_ISREG(old.st_mode), "file", path, ": cannot be written: it exists and is not a file");
   std::string temporary;
-  FileDescriptor file = create_beside(path, temporary);
+  FileDescriptor file = create_beside(target, temporary);
   require(file.is_open(), "file", path, ": cannot be created: ", errno_text());
   const auto check = [&](bool is_done, std::string_view failure) {
     if (is_done) return;
@@ -109,16 +118,17 @@ void write_atomically(const std::string& path, std::span<const std::string_view>
     ::unlink(temporary.c_str());
     fail("file", path, ": ", failure, ": ", reason);
   };
+  if (exists) check(::fchmod(file.get(), old.st_mode & 07777) == 0, "its mode cannot be kept");
   for (const std::string_view piece : pieces) check(file.write(piece), "cannot be written");
   check(file.sync(), "cannot be synced");
-  check(::rename(temporary.c_str(), path.c_str()) == 0, "cannot be renamed into place");
-  FileDescriptor folder(fs::path(path).parent_path() / ".", O_RDONLY | O_DIRECTORY);
+  check(::rename(temporary.c_str(), target.c_str()) == 0, "cannot be renamed into place");
+  FileDescriptor folder(target.parent_path() / ".", O_RDONLY | O_DIRECTORY);
   check(folder.is_open() && folder.sync(), "the folder cannot be synced");
 }
 
 void remove_leftovers(const std::string& path) {
   std::error_code ignored;  // a later write reports what an error means
-  const std::string prefix = temporary_prefix(path);
+  const std::string prefix = temporary_prefix(behind_links(path));
   for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(prefix).parent_path(), ignored)) {
     if (entry.path().string().starts_with(prefix)) fs::remove(entry.path(), ignored);
   }

@@ -1,6 +1,7 @@
 // Files, with an Error for every failure: whole reads, atomic replacement, one writer per folder.
 #pragma once
 
+#include <filesystem>
 #include <limits>
 #include <span>
 #include <utility>
@@ -36,6 +37,9 @@ std::string errno_text();
 // Error: HOME is not set.
 std::string with_home(const std::string& path);
 
+// The file at the end of the links that begin at `path`; it may not exist.
+std::filesystem::path behind_links(std::filesystem::path path);
+
 // The content of a file or pipe. Errors `[topic] path: ...`: missing or larger than `max_bytes` (usage);
 // unreadable; interrupted, where a signal with a handler arrives while the program waits for bytes.
 std::string read_file(const std::string& path, std::string_view topic = "file",
@@ -43,8 +47,8 @@ std::string read_file(const std::string& path, std::string_view topic = "file",
 
 // Replaces a file by the pieces, one after the other: writes a temporary file in the same folder, syncs it
 // and renames it. `path` is at every moment the complete old or new file, even if the machine stops between
-// two system calls. A kill leaves the temporary file, whose short random name fits every folder and cannot be
-// taken beforehand.
+// two system calls. A link is followed, and a file that is replaced keeps its mode. A kill leaves the temporary
+// file, whose short random name fits every folder and cannot be taken beforehand.
 void write_atomically(const std::string& path, std::span<const std::string_view> pieces);
 inline void write_atomically(const std::string& path, std::string_view content) {
   write_atomically(path, std::span(&content, 1));

@@ -28,6 +28,14 @@ bool is_run(const fs::path& folder) {
          std::ranges::all_of(sections, [&](const char* section) { return config.contains(section); });
 }
 
+// The input that is this file, under whatever name or link; nullptr if there is none.
+const std::string* input_at(const fs::path& file, const InputFiles& inputs) {
+  std::error_code ignored;  // a file that does not exist is none
+  const auto input = std::ranges::find_if(
+      inputs, [&](const std::string& one) { return fs::equivalent(file, one, ignored); });
+  return input == inputs.end() ? nullptr : &*input;
+}
+
 // Error unless the path is that of a folder, or of nothing yet.
 void require_no_file(const std::string& path) {
   std::error_code ignored;  // what cannot be looked up cannot be created either
@@ -47,7 +55,7 @@ const std::string& created(const std::string& path) {
 
 }  // namespace
 
-void require_usable(const std::string& path, Existing existing, std::string_view ways) {
+void require_usable(const std::string& path, Existing existing, const InputFiles& inputs, std::string_view ways) {
   require_no_file(path);
   const auto found = std::ranges::find_if(
       owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
@@ -55,8 +63,26 @@ void require_usable(const std::string& path, Existing existing, std::string_view
   if (!is_run(path))
     refuse("run", path, " holds ", *found, " but is no run of normscope; nothing was touched; ",
            "choose another folder with --out DIR");
+  for (const std::string& name : owned_files) {
+    if (existing == Existing::resume && name == config_file) continue;
+    if (const std::string* input = input_at(fs::path(path) / name, inputs))
+      refuse("run", path, ": its ", name, " would be replaced, but is an input, ", *input,
+             "; choose another folder with --out DIR");
+  }
   if (existing == Existing::refuse)
     refuse("run", path, " holds a run already; ", ways, ", or choose another folder with --out DIR");
+}
+
+void require_output(const std::string& path, const InputFiles& inputs, bool overwrite) {
+  constexpr const char* advice = "; name another file";
+  const fs::path file = behind_links(fs::absolute(path)), folder = file.parent_path();
+  if (const std::string* input = input_at(file, inputs))
+    refuse("file", path, ": would be replaced, but is an input, ", *input, advice);
+  const bool is_of_run = is_run(folder) || folder.filename().string().starts_with(seed_prefix);
+  if (is_of_run && std::ranges::count(owned_files, file.filename().string()) > 0)
+    refuse("file", path, ": is the name of a run's own file", advice);
+  if (!overwrite && fs::is_regular_file(file))
+    refuse("file", path, ": exists; replace it with --overwrite, or name another file");
 }
 
 void refuse_missing(const std::string& run) {
@@ -76,8 +102,9 @@ void require_run(const std::string& folder, std::string_view name) {
     refuse("run", folder, ": is no run; it has no ", name, "; name the folder of one run");
 }
 
-RunFolder::RunFolder(const std::string& path, Existing existing) : path_(path), lock_(created(path)) {
-  require_usable(path, existing, "go on with --resume, start again with --overwrite");
+RunFolder::RunFolder(const std::string& path, Existing existing, const InputFiles& inputs)
+    : path_(path), lock_(created(path)) {
+  require_usable(path, existing, inputs, "go on with --resume, start again with --overwrite");
   std::error_code error;
   for (const std::string& name : owned_files) {
     remove_leftovers(file(name));

@@ -21,14 +21,25 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";
 constexpr const char* sample_file = "sample.txt";
 
+// The folder of a probe's seed is called "seed-1"; it holds files as a run's does.
+constexpr const char* seed_prefix = "seed-";
+
 // The action for a run that exists already.
 enum class Existing { refuse, overwrite, resume };
 
+// The files that a command reads: its config and all that it extends, its texts, the weights of --from.
+using InputFiles = std::vector<std::string>;
+
 // Usage Error unless a run can start or go on at this path. It cannot if the path is a file, if the folder is
-// no run but holds files with the names of a run's (they belong to somebody else), or if it is a run and
-// `existing` refuses one. The message then names the user's choices, `ways`.
-void require_usable(const std::string& path, Existing existing,
+// no run but holds files with the names of a run's (they belong to somebody else), if one of the run's files
+// is an input (its config may be, of a run that goes on), or if it is a run and `existing` refuses one. The
+// message then names the user's choices, `ways`.
+void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
                     std::string_view ways = "start again with --overwrite");
+
+// Usage Error unless a command may write a file beside its run: one of its inputs, under whatever name or link,
+// and a run's own file are never replaced, and any other file only if `overwrite` asks for it.
+void require_output(const std::string& path, const InputFiles& inputs, bool overwrite);
 
 // Usage Error about a path at which there is nothing, with the nearest folder beside it.
 [[noreturn]] void refuse_missing(const std::string& run);
@@ -41,7 +52,7 @@ class RunFolder {
  public:
   // Creates the folder, or opens a usable one. With Existing::overwrite the files that normscope writes are
   // removed. Error: another process writes in the folder.
-  RunFolder(const std::string& path, Existing existing);
+  RunFolder(const std::string& path, Existing existing, const InputFiles& inputs = {});
 
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;
