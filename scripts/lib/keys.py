@@ -9,7 +9,7 @@ key; its "$derived" lists the keys at such a default, its "$idle" those that hav
 1. In fields.cpp, change the function and its words. The function may read only keys whose rows stand above its key's
    row; move a row if need be.
 2. Write `normscope config --schema` to configs/schema.json.
-3. Correct its words in configs/course/README.md, tests/test_cli_tools.py, test_config.cpp and
+3. Correct its words in configs/course/README.md, tests/program/test_cli_tools.py, test_config.cpp and
    test_config_values.cpp."""
 
 import functools
@@ -45,8 +45,8 @@ def fields():
     return entries | HISTORY
 
 
-NORMS = _schema()["x-norms"]  # {name: its row in src/model/norms.h}
-PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/model/placement.h}
+NORMS = _schema()["x-norms"]  # {name: its row in src/engine/model/norms.h}
+PLACEMENTS = _schema()["x-placements"]  # {name: its row in src/engine/model/placement.h}
 PLACED = fields()["model.norm_placement"]["anyOf"][0]["enum"]  # the names of placements, then of patterns of them
 
 

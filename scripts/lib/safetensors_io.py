@@ -61,7 +61,7 @@ def _check_header(text, checksum, path):
 
 
 def fnv1a(content):
-    """FNV-1a, 64 bits, of bytes, as fnv1a() in src/core/random.h has it."""
+    """FNV-1a, 64 bits, of bytes, as fnv1a() in src/engine/core/random.h has it."""
     state = 0xCBF29CE484222325
     for byte in content:
         state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -3,7 +3,7 @@
 // Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
 // identity of the gradients or of logits, an equation written out again in plain loops, or a comparison with
 // central differences or with double. A fault in the wiring breaks at least one law, as
-// tests/test_check_teeth.py shows by planting faults.
+// tests/program/test_check_teeth.py shows by planting faults.
 #pragma once
 
 #include <algorithm>

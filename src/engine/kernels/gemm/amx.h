@@ -1,6 +1,6 @@
 // The product of pairs of bf16 by AMX, Intel's Advanced Matrix Extensions: eight registers of 16 rows of 64
 // bytes, the tiles, and an instruction that multiplies two of them and adds the product to a third. Compiled
-// by kernels/isa/avx512_amx.cpp, and by tests/emulated_amx.cpp for processors without tiles.
+// by kernels/isa/avx512_amx.cpp, and by tests/engine/emulated_amx.cpp for processors without tiles.
 //
 // Four tiles hold a block of C, 32 x 32. A step of 16 pairs of k loads four tiles of operands and multiplies
 // each of A's with each of B's. Intrinsics name tiles by literal numbers:

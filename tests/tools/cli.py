@@ -20,8 +20,9 @@ import unittest
 import warnings
 from unittest import mock
 
-TESTS = os.path.dirname(os.path.abspath(__file__))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(TESTS)
+os.environ.pop("PYTHONPATH", None)  # names folders of tests (tests/CMakeLists.txt), which the scripts must not need
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 from lib.safetensors_io import read as read_safetensors
 from lib.safetensors_io import write as write_safetensors

@@ -12,7 +12,7 @@ from cli import fnv1a, run_script, write_run
 from lib import figures, output  # in scripts, which cli.py puts on the path
 from lib.drawing import drawing
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
 NGRAMS = {"unigram": 2.75, "bigram": 1.5, "trigram": 1.0, "4-gram": 0.75}
 CONFIG = {

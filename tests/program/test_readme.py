@@ -17,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from cli import BINARY, ROOT, TEXT, CliTest, environment, run_script
+from mutants import source_path
 from made_runs import draw_once
 
 from lib import sweep_time  # in scripts, which cli.py puts on the path
@@ -170,10 +171,9 @@ class Readme(CliTest):
         """Both READMEs round to hundreds."""
         def lines_of(files, pattern=""):
             return sum(bool(re.search(pattern, line)) for file in files
-                       for line in Path(ROOT, "src", file).read_text(encoding="utf-8").splitlines())
+                       for line in source_path(file).read_text(encoding="utf-8").splitlines())
 
-        engine = [file for room in ("core", "kernels", "autograd", "ops", "model")
-                  for file in Path(ROOT, "src", room).rglob("*") if file.suffix in (".h", ".cpp")]
+        engine = [file for file in Path(ROOT, "src", "engine").rglob("*") if file.suffix in (".h", ".cpp")]
         evening = re.search(r"## Start here: an evening.*?(?=^What may be)", readme("src/README.md"), re.S | re.M)[0]
         files = [name for name in re.findall(r"`([\w./]+\.(?:h|cpp))`", evening)]
         self.assertIn(f"{NUMBERS[len(files)]} files, {round(lines_of(files), -2):,} lines", evening)

@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 from cli import ROOT
-from mutants import cache_entry
+from mutants import cache_entry, source_path
 
 # The instruction sets of x86-64, each a file in kernels/isa, and the macros that its flags define.
 SETS = {"baseline": [], "avx2": ["__AVX2__"], "avx512": ["__AVX2__", "__AVX512F__"],
@@ -53,7 +53,7 @@ class Builds(unittest.TestCase):
         environment = {**os.environ, "CXXFLAGS": flags}
         for command in (["cmake", "-S", self.source, "-B", build, "-DBUILD_TESTING=OFF",
                          f"-DCMAKE_CXX_COMPILER={cache_entry('CMAKE_CXX_COMPILER')}"],
-                        ["cmake", "--build", build, "--target", "commit"]):
+                        ["cmake", "--build", build, "--target", "normscope_commit"]):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("NORMSCOPE_COMMIT", (build / "generated" / "commit.h").read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ class Builds(unittest.TestCase):
         build = self.configured(flags)
         commands = {entry["file"]: entry for entry in json.loads((build / "compile_commands.json").read_text("utf-8"))}
         for name in FILES:
-            entry = commands[str(self.source / "src" / name)]
+            entry = commands[str(self.source / source_path(name).relative_to(ROOT))]
             macros = self.macros(entry["directory"], entry["command"], whole=flags == FLAGS[0] and "isa/" in name)
             with self.subTest(file=name):
                 self.assertNotIn("__FAST_MATH__", macros)

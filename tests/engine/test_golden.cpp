@@ -1,4 +1,4 @@
-// The engine against PyTorch's float64 results in tests/golden (tests/make_goldens.py).
+// The engine against PyTorch's float64 results in tests/golden (tests/tools/make_goldens.py).
 #include <filesystem>
 #include <map>
 #include <string>

@@ -76,7 +76,7 @@ class MakeCorpus(CliTest):
         with look():
             figure.savefig(self.path("paper.pdf"))
         self.assertIsNotNone(np)
-        done = self.make("paper.pdf", os.path.join(ROOT, "src", "ops"), "-o", "out.txt")
+        done = self.make("paper.pdf", os.path.join(ROOT, "src", "engine", "ops"), "-o", "out.txt")
         self.assertIn("  paper.pdf  pdftotext", done.stdout)
         self.assertIn("The norm stands before each sublayer, line 3.\n", self.text())
         self.assertIn("namespace normscope", self.text())

@@ -38,11 +38,11 @@ RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline co
 ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}
 WARM_UP = {"train": {"steps": 9, "branch_warmup_steps": 4}}
 PATTERNS = "patterns are read as the lists of their papers"
-RATES = "test_cli_train.py Metrics.test_learning_rate_follows_its_formula"
-FIXED = "test_cli_train.py Metrics.test_a_fixed_batch_is_that_of_step_1"
-COSINE = "test_instruments.py Instruments.test_token_cosine_of_batches_and_of_zeros"
-BY_FEATURE = "test_digits.py Digits.test_the_stored_hashes_of_norms_by_feature"
-PROBE = "test_cli_resume.py Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
+RATES = "test_cli_train.Metrics.test_learning_rate_follows_its_formula"
+FIXED = "test_cli_train.Metrics.test_a_fixed_batch_is_that_of_step_1"
+COSINE = "test_instruments.Instruments.test_token_cosine_of_batches_and_of_zeros"
+BY_FEATURE = "test_digits.Digits.test_the_stored_hashes_of_norms_by_feature"
+PROBE = "test_cli_resume.Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
 
 # (name, compiled file, edits as mutants.build_all() takes them, model (and train), the laws of which at least one must
 # fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.
@@ -227,14 +227,14 @@ FAULTS = [
      "model: decoding with a cache equals the whole forward pass"),
     ("a step with the branch factors of the one before", "train/trainer.cpp",
      [("train/trainer.cpp", "config_.train.branch_progress(«step.number»)", "step.number - 1")],
-     "test_cli_train.py Metrics.test_the_first_step_has_its_branch_factors"),
+     "test_cli_train.Metrics.test_the_first_step_has_its_branch_factors"),
     ("a probe with whole branches", "train/probe.cpp",
      [("train/probe.cpp",
        "model.branch_progress = «config.train.branch_progress(std::max<Index>(1, step))»;", "1e9")], PROBE),
     ("weights of a run with whole branches", "train/checkpoint.cpp",
      [("train/checkpoint.cpp",
        "loaded->model.branch_progress = «config.train.branch_progress(loaded->step)»;", "1e9")],
-     "test_cli_train.py Metrics.test_final_val_loss_is_the_last_rows_and_what_eval_says"),
+     "test_cli_train.Metrics.test_final_val_loss_is_the_last_rows_and_what_eval_says"),
     ("Muon's factor of torch.optim.Muon's other rule", "train/muon.cpp",
      [("train/muon.cpp", "scale * «std::sqrt(static_cast<double>(std::max(rows, cols)))»",
        "std::sqrt(std::max(1.0, static_cast<double>(rows) / static_cast<double>(cols)))")],
@@ -276,7 +276,7 @@ def environment(program, fault):
     """For a child that plants this fault, in the portable instruction set: mutants of kernels are compiled for it
     alone."""
     return {**os.environ, "NORMSCOPE_ISA": "baseline", "OMP_NUM_THREADS": "1", "PLANTED_FAULT": str(fault),
-            "NORMSCOPE_BINARY": str(program)}
+            "NORMSCOPE_BINARY": str(program), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def check(program, folder, model, fault=0, name="config"):
@@ -297,10 +297,10 @@ def check(program, folder, model, fault=0, name="config"):
 def test_fails(program, test, fault=0):
     """True if the named test fails with this fault planted. A test that does not run to its end is an error."""
     if test.startswith("test_"):
-        command, summary = [sys.executable, *test.split()], r"^Ran 1 test in "
+        command, summary = [sys.executable, "-m", "unittest", test], r"^Ran 1 test in "
     else:
         command, summary = [f"{program}_tests", f"--test-case={test.replace(',', '?')}*"], r"test cases: +[1-9]"
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, encoding="utf-8", timeout=300,
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300,
                           env=environment(program, fault), check=False)
     assert re.search(summary, done.stdout + done.stderr, re.MULTILINE), (test, done.stdout, done.stderr)
     return done.returncode != 0

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 if not (ROOT / ".git").exists() or shutil.which("git") is None:
     print("skipped: no Git repository, or no git")
     sys.exit(77)

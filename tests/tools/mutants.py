@@ -33,6 +33,12 @@ def edit(root, edits):
         (root / name).write_text(code, encoding="utf-8")
 
 
+def source_path(name):
+    """The path of a file of src by the name that includes have, as in ops/linear.h or train/step.h."""
+    engine = Path(ROOT) / "src" / "engine" / name
+    return engine if engine.exists() else Path(ROOT) / "src" / name
+
+
 def commands():
     """{a file of src: [folder, words] of the command that compiles it in the build under test, without its input and
     output}, and the object files of the programs that are linked again, {name: [path]}."""
@@ -41,7 +47,7 @@ def commands():
     for entry in entries:
         words = shlex.split(entry["command"])
         made = words.index("-o")
-        if "/sanitized_core.dir/" in "/" + words[made + 1]:
+        if "/sanitized_library.dir/" in "/" + words[made + 1]:
             continue  # a second copy of the library, which no program is linked with
         for name, place in (("mutant", "/normscope.dir/src/cli/"), ("mutant_tests", "/test_cases.dir/")):
             if place in "/" + words[made + 1] and words[made + 1].endswith(".o"):  # the others: precompiled headers
@@ -73,12 +79,12 @@ def build(folder, units, edits, options=(), with_tests=False):
     source = folder / "src"
     for name in {name for name, _, _ in edits} | set(units):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(ROOT) / "src" / name, source / name)
+        shutil.copy(source_path(name), source / name)
     edit(source, edits)
     words_of, own_objects = commands()
     groups = {}  # {options of the compiler: units}
     for unit in units:
-        directory, words = words_of[str(Path(ROOT) / "src" / unit)]
+        directory, words = words_of[str(source_path(unit))]
         words = [words[0], f"-I{source}", *("-O0" if word == "-O3" else word for word in words[1:]), "-w", *options]
         groups.setdefault((directory, *words), []).append(unit)
     parts = [(of_group, words, directory) for (directory, *words), of_group in groups.items()]
@@ -93,7 +99,8 @@ def build(folder, units, edits, options=(), with_tests=False):
     for name, own in own_objects.items():
         if (with_tests or name == "mutant") and own and all(map(os.path.exists, own)):
             subprocess.run([compiler, *linker, *runtimes, "-o", str(folder / name), *own, *objects,
-                            str(BUILD / "libnormscope_core.a"), str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"],
+                            *(str(BUILD / f"libnormscope_{part}.a") for part in ("laboratory", "engine")),
+                            str(blas), *mpi, f"-Wl,-rpath,{blas.parent}"],
                            check=True)
     return folder / "mutant"
 

@@ -1,5 +1,5 @@
-// The project on one page: the library alone trains a pre-norm and a post-norm transformer of six blocks, and
-// prints the activation and the gradient of every layer: build/tests/normscope_tests --test-case="minimal*"
+// The project on one page: the engine alone trains a pre-norm and a post-norm transformer of six blocks, and
+// prints the activation and the gradient of every layer: build/tests/test_minimal
 #include <doctest/doctest.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whether two binaries train to the same bits: tests/same_bits.py OLD NEW. For changes that should not change any
+"""Whether two binaries train to the same bits: tests/tools/same_bits.py OLD NEW. For changes that should not change any
 number.
 
 Ten short runs, each at 1 and 2 threads: trajectory hash and the tensors of the final model, binary against binary and
