@@ -107,7 +107,7 @@ class MadeUpRows(unittest.TestCase):
         for name in files(PLACEMENT) | files(NORM):
             self.assertIn(name.removeprefix("src/"), recipes)
         for header, edits in (("norms", NORM), ("placement", PLACEMENT)):
-            comment = (mutants.source_path(f"model/{header}.h").read_text(encoding="utf-8").partition("#pragma")[0]
+            comment = mutants.source_path(f"model/{header}.h").read_text(encoding="utf-8").partition("#pragma")[0]
             named = set(re.findall(r"\S+\.(?:py|cpp)", comment))
             self.assertEqual(named, {"check/equations.cpp", "scripts/lib/forward.py"})
             self.assertLessEqual(named, {name.removeprefix("src/") for name in files(edits)})
