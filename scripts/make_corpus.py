@@ -3,6 +3,7 @@
 are; HTML, DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n; all
 other characters stay (`iconv -t ASCII//TRANSLIT` replaces rare ones)."""
 
+import collections
 import os
 import shutil
 import subprocess
@@ -11,18 +12,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.command import Parser, ScriptError, printable, run_command
-from lib.files import write_atomically
+from lib.files import natural_order, require_output, same_file, write_atomically
 
 EXAMPLES = """examples:
   scripts/make_corpus.py src README.md -o runs/self.txt           this project's own source
   scripts/make_corpus.py thesis.pdf notes/ -o thesis.txt
   build/normscope train configs/quickstart.json --set data.path=thesis.txt --out runs/thesis
 """
+PAGES = (".html", ".htm", ".xhtml")
 PANDOC = ("pandoc", "pandoc", ["--to=plain", "--wrap=none", "--sandbox", "{}"])
 PDF = ("pdftotext", "poppler-utils", ["-enc", "UTF-8", "-nopgbrk", "{}", "-"])
 IMAGE = ("tesseract", "tesseract-ocr", ["{}", "stdout"])
 TOOLS = {  # by ending: program, Debian's package, arguments
-    **dict.fromkeys((".html", ".htm", ".xhtml", ".docx", ".odt", ".epub"), PANDOC), ".pdf": PDF,
+    **dict.fromkeys((*PAGES, ".docx", ".odt", ".epub"), PANDOC), ".pdf": PDF,
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"), IMAGE)}
 
 
@@ -30,38 +32,56 @@ class Refused(Exception):
     """A file from which no text is taken; the message is the reason."""
 
 
+def decoded(content):
+    """The text of these bytes, which must be UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Refused(f"no UTF-8 at byte {error.start}; convert a text with iconv -f ENCODING -t UTF-8") from None
+
+
 def extracted(path):
-    """(text of a file, name of the program that extracted it or "utf-8"). Refused if there is none."""
-    tool, how = TOOLS.get(path.suffix.lower()), "utf-8"
-    if tool is None:
-        content = path.read_bytes()
-    else:
+    """(text of a file, name of the program that extracted it, with its last warning, or "utf-8"). Refused if there is
+    none."""
+    content, how = path.read_bytes(), "utf-8"
+    if path.suffix.lower() in PAGES:
+        decoded(content)  # pandoc takes what is no UTF-8 for Latin-1, whatever the page declares
+    if tool := TOOLS.get(path.suffix.lower()):
         how, package, arguments = tool
         if not shutil.which(how):
             raise Refused(f"needs {how}: apt-get install {package}")
         name = os.path.abspath(path)  # begins with no dash, as an option does
         command = [how, *(name if word == "{}" else word for word in arguments)]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        *_, last = process.stderr.decode("utf-8", "replace").strip().split("\n")
         if process.returncode != 0:
-            *_, last = (process.stderr.decode("utf-8", "replace").strip() or "failed").split("\n")
-            raise Refused(f"{how}: {last}")
-        content = process.stdout
-    try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise Refused(f"no UTF-8 at byte {error.start}; convert a text with iconv -f ENCODING -t UTF-8") from None
+            raise Refused(f"{how}: {last or 'failed'}")
+        content, how = process.stdout, f"{how}: {last}" if last else how
+    text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text or not text.strip():
         raise Refused("not text: it has NUL bytes" if "\0" in text else "no text in it")
     return text if text.endswith("\n") else text + "\n", how
 
 
-def found_files(paths, output):
-    """Yields the files named and those below folders, in order, without the output itself, hidden files, and pipes,
-    which have no end."""
-    for path in paths:
-        below = [p for p in sorted(path.rglob("*")) if (p.is_file() or not p.exists())
-                 and not any(part.startswith(".") for part in p.relative_to(path).parts)]
-        yield from (p for p in (below if path.is_dir() else [path]) if p.resolve() != output)
+def found_files(path, left_out):
+    """The path itself or, of a folder, all files below it in natural order, and folders that cannot be read. Counts in
+    `left_out` by kind what is hidden or may have no end: pipes, devices, links to folders."""
+    if not os.path.isdir(path):
+        return [path]
+    found = []
+    for folder, folders, files in os.walk(path, onerror=lambda error: found.append(Path(error.filename))):
+        for name in (*folders, *files):
+            entry = Path(folder, name)
+            if name.startswith("."):
+                left_out["hidden"] += 1
+            elif name in folders:
+                left_out["links to folders"] += entry.is_symlink()
+            elif os.path.exists(entry) and not os.path.isfile(entry):
+                left_out["pipes or devices"] += 1
+            else:
+                found.append(entry)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found, key=natural_order)
 
 
 def run():
@@ -70,24 +90,31 @@ def run():
     parser = Parser("corpus", __doc__, epilog=EXAMPLES)
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="file, or folder with all that is below it")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace a text that is there")
     args = parser.parse_args()
-    output = args.output.resolve()
-    if output.exists() and not output.is_file():
-        parser.error(f"argument -o: {printable(args.output)} is there and is no file")
-    parts = []
-    for file in found_files(args.paths, output):
-        try:
-            text, how = extracted(file)
-            parts.append(text)
-            print(f"{len(text):>12,}  {printable(file)}  {how}")
-        except (Refused, OSError) as error:
-            print(f"{'refused':>12}  {printable(file)}  {printable(getattr(error, 'strerror', None) or error)}")
+    require_output(args.output, [path for path in args.paths if not os.path.isdir(path)], args.overwrite)
+    parts, left_out, refused = [], collections.Counter(), []
+    for path in args.paths:
+        for file in found_files(path, left_out):
+            if same_file(file, args.output):
+                continue
+            try:
+                text, how = extracted(file)
+                parts.append(text)
+                print(f"{len(text):>12,}  {printable(file)}  {printable(how)}")
+            except (Refused, OSError) as error:
+                refused += [path] if file == path else []
+                print(f"{'refused':>12}  {printable(file)}  {printable(getattr(error, 'strerror', None) or error)}")
+    if +left_out:
+        print("left out: " + ", ".join(f"{count} {kind}" for kind, count in (+left_out).items()))
     if not parts:
         raise ScriptError("nothing taken; name files or folders with text", 1)
     corpus = "".join(parts)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(output, corpus)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(args.output, corpus)
     print(f"wrote {printable(args.output)}: {len(corpus):,} characters, {len(set(corpus))} different")
+    if refused:
+        raise ScriptError(f"refused of the paths named: {', '.join(map(printable, refused))}; the text lacks them", 1)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib import papers_run, runs
 from lib.command import ROOT, Parser
+from lib.files import lock, require_output, write_atomically
 from lib.papers import PAGE, config_of, experiment, names_of_experiments
 from lib.papers_pictures import save
 from lib.papers_results import file_of, load, of_data, rounded, text_of
@@ -39,12 +40,19 @@ def block(name, module, results, judged=True):
     return "\n".join([*pieces, markdown(["claim", "measured", "expected", ""], *lines)])
 
 
+# A part of the page between its marks: what stands there is the block of the experiment with that name.
+PART = re.compile(r"(<!-- results:(\w+) -->\n)(.*?)(<!-- /results:\2 -->)", re.DOTALL)
+
+
 def fill(page, blocks):
-    """The page with each {name: text} between its marks `<!-- results:NAME -->` and `<!-- /results:NAME -->`."""
-    for name, text in blocks.items():
-        marks = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
-        page = marks.sub(lambda match, text=text: match[1] + text + match[2], page)
-    return page
+    """The page with the blocks {name: text}; without one for a name, its part says so."""
+    return PART.sub(lambda match: match[1] + blocks.get(match[2], "not run\n") + match[4], page)
+
+
+def blocks_of(page):
+    """The blocks {name: text} of the file of a page; none if there is no file."""
+    parts = PART.findall(page.read_text(encoding="utf-8")) if page.exists() else []
+    return {name: text for _, name, text, _ in parts}
 
 
 def results_of(name, module, args, folder):
@@ -54,7 +62,7 @@ def results_of(name, module, args, folder):
         return load(name)
     results = papers_run.run(module, config_of(name), args.out.absolute() / name, args.quick)
     data = rounded(results, lambda results: block(name, module, results))
-    file_of(name, folder).write_text(text_of(data), encoding="utf-8")
+    write_atomically(file_of(name, folder), text_of(data))
     return of_data(data)
 
 
@@ -86,7 +94,7 @@ def main():
     parser.add_argument("names", metavar="NAME", nargs="*", help=f"an experiment (default: all): {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="tiny models and a few steps, to see that everything "
                         "works; claims are measured, not judged")
-    parser.add_argument("--out", metavar="DIR", type=Path,
+    parser.add_argument("--out", metavar="DIR",
                         help="folder of the runs (default: runs/papers; with --quick runs/papers-quick)")
     parser.add_argument("--write-page", action="store_true",
                         help=f"write tables and pictures to {PAGE.relative_to(ROOT)}")
@@ -101,16 +109,22 @@ def main():
         for name in set(args.names) - set(kept):
             parser.error(f"--redraw: {name} has no {file_of(name).relative_to(ROOT)}; leave --redraw out to run it")
         names = kept
-    args.out = args.out or Path("runs", "papers-quick" if args.quick else "papers")
+    if args.out == "":
+        parser.error("--out: the folder's name is empty")
+    args.out = Path(args.out or f"runs/papers{'-quick' * args.quick}")
     started = time.monotonic()
     page = PAGE if args.write_page else args.out / PAGE.name
+    if not args.write_page:
+        require_output(page, [PAGE], mark="<!-- results:")
+    args.out.mkdir(parents=True, exist_ok=True)
+    lock(args.out)
     for folder in ("pictures", "results"):
         (page.parent / folder).mkdir(parents=True, exist_ok=True)
-    blocks, failed = {}, 0
+    blocks, failed = blocks_of(page), 0
     for name in [name for name in names if name in args.names or not args.names]:
         blocks[name], count = reproduce(name, args, page)
         failed += count
-    page.write_text(fill(PAGE.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    write_atomically(page, fill(PAGE.read_text(encoding="utf-8"), blocks))
     print(f"{clock(time.monotonic() - started)} in all; tables and pictures in {page}")
     if failed:
         fault = "not finite" if args.quick else "missed"

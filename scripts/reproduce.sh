@@ -4,10 +4,10 @@
 # Without NAME it runs all. Given again, it uses what is there; delete runs/papers/NAME to repeat an experiment. All
 # options, and what is used again: scripts/reproduce.py --help
 set -euo pipefail
-cd "$(dirname "$0")/.."
-names=$(sed -n 's/^<!-- results:\(.*\) -->$/\1/p' configs/papers/README.md)
+root=$(dirname "$0")/..
+names=$(sed -n 's/^<!-- results:\(.*\) -->$/\1/p' "$root"/configs/papers/README.md)
 if [[ ${1:-} = -h || ${1:-} = --help ]]; then
-  sed -n '2,/^[^#]/s/^# \{0,1\}//p' scripts/reproduce.sh
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
   printf '\nNAMEs:\n'
   paste -sd' ' <<<"$names" | fold -sw 100
   exit
@@ -21,5 +21,5 @@ for word in "$@"; do  # a wrong name is an error before the build
   before=$word
 done
 
-scripts/build.sh normscope
-exec /usr/bin/python3 scripts/reproduce.py "$@"
+"$root"/scripts/build.sh normscope
+exec /usr/bin/python3 "$root"/scripts/reproduce.py "$@"

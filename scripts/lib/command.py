@@ -32,10 +32,10 @@ class Parser(argparse.ArgumentParser):
         self.topic = topic
 
     def parse_known_args(self, args=None, namespace=None):
-        """Parses the command line. A shell leaves the ~ of --out=~/runs as it is; here it is the home folder."""
+        """Parses the command line. A shell leaves the ~ of --out=~/runs and -o~/x; here it is the home folder."""
         words = sys.argv[1:] if args is None else [str(word) for word in args]
         home = os.path.expanduser("~")
-        words = [re.sub(r"^(--?[\w-]+=)~(?=/)", lambda match: match[1] + home, word) for word in words]
+        words = [re.sub(r"^(--?[\w-]+=|-[a-z])~(?=/)", lambda match: match[1] + home, word) for word in words]
         return super().parse_known_args(words, namespace)
 
     def error(self, message):

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from lib.figures import DPI, look
-from lib.files import write_atomically
+from lib.files import MARK, require_output, write_atomically
 from lib.runs import ScriptError, printable
 
 
@@ -19,23 +19,26 @@ def folder_of(runs):
 def output_path(given, runs, name, endings):
     """The path of the file to write. `given`: the argument of -o, a file or a folder; None: folder_of(runs). In a
     folder the file is called `name`; a path without an ending gets the first of `endings`. ScriptError: another
-    ending."""
+    ending, or a file that require_output() protects."""
     path = folder_of(runs) if given is None else Path(os.path.normpath(given))
     if path.is_dir() or str(given).endswith(os.sep):
-        return path / (name + endings[0])
-    if path.suffix and path.suffix.lower() not in endings:
+        path = path / (name + endings[0])
+    elif not path.suffix:
+        path = path.with_suffix(endings[0])
+    elif path.suffix.lower() not in endings:
         raise ScriptError(f"-o {printable(given)}: got the ending {printable(path.suffix)}; give a name ending in "
                         + " or ".join(endings))
-    return path if path.suffix else path.with_suffix(endings[0])
+    require_output(path)
+    return path
 
 
 def file_bytes(figure, kind):
     """The figure as a file of this kind (png, svg, pdf), the same bytes every time."""
     file = io.BytesIO()
-    dates_and_programs = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Producer")}
-    metadata = dict.fromkeys(dates_and_programs[kind])  # with None they are left out
+    metadata = {"png": {"Software": MARK}, "svg": {"Creator": MARK, "Date": None},  # with None it is left out
+                "pdf": {"Producer": MARK, "CreationDate": None}}
     with look(figure.paper):
-        figure.savefig(file, format=kind, dpi=300 if figure.paper else DPI, metadata=metadata)
+        figure.savefig(file, format=kind, dpi=300 if figure.paper else DPI, metadata=metadata[kind])
     return file.getvalue()
 
 

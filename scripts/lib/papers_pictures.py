@@ -5,6 +5,7 @@ import io
 from collections import namedtuple
 
 from lib.drawing import drawing
+from lib.files import write_atomically
 from lib.figures import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
 from lib.keys import PLACED
 from lib.panels import draw, scale_y, whole_x, write_unit
@@ -22,10 +23,11 @@ COLORS = {name: color for name, (color, _, _) in STYLES.items()}
 
 def save(figure, path):
     """Writes the figure as a PNG with few colours: the page shows it, and the repository keeps it."""
-    file = io.BytesIO()
+    file, small = io.BytesIO(), io.BytesIO()
     with look():
         figure.savefig(file, format="png", dpi=100)
-    Image.open(file).convert("RGB").quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(file).convert("RGB").quantize(160, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    write_atomically(path, small.getvalue())
 
 
 def figure_of(panels, title, subtitle, lines, names=()):

@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections import namedtuple
 
+from lib.files import read_json
 from lib.pairs import seed_by_seed
 from lib.papers import CONFIGS
 from lib.runs import np
@@ -128,6 +129,6 @@ def file_of(name, folder=FOLDER):
 
 
 def load(name):
-    """The kept results of an experiment; None if it has no file."""
+    """The kept results of an experiment; None if it has no file. ScriptError: the file is damaged."""
     file = file_of(name)
-    return of_data(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    return of_data(read_json(file)) if file.exists() else None

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from lib.command import ScriptError, printable, run_command
-from lib.files import is_locked
+from lib.files import is_locked, natural_order
 from lib.system_python import restart
 
 # matplotlib inverts matrices of 3x3, after each of which threads of numpy's BLAS would spin for a while.
@@ -275,9 +275,3 @@ def folders_below(path, needed):
         return natural_order(folder.parent), ranks.get(folder.name, len(ranks)), natural_order(folder)
 
     return sorted((folder for folder in folders if (folder / needed).exists()), key=order)
-
-
-def natural_order(path):
-    """A key for sorting paths by the numbers in them: L=2 before L=12, and lr=0.0003 before lr=0.001."""
-    number = r"\d+(?:\.\d+)?"
-    return re.sub(number, "0", str(path)), [float(n) for n in re.findall(number, str(path))], str(path)

@@ -42,17 +42,29 @@ class MakeCorpus(CliTest):
         os.mkfifo(self.path("in", "pipe"))
         self.write("out.txt", "old")
         os.symlink("out.txt", self.path("link.txt"))
-        done = self.make("in", "-o", "link.txt")
+        os.symlink("loop.txt", self.path("in", "loop.txt"))
+        self.write("in/latin.html", PAGE.replace("Whales", "Wh\u00e4les").encode("cp1252"))
+        done = self.make("in", "-o", "link.txt", "--overwrite")
         self.assertTrue(os.path.islink(self.path("link.txt")))
         self.assertEqual(self.text(), "naïve\nend\n# Title\n")
         table = [line.split("  ") for line in done.stdout.splitlines()]
         self.assertEqual([[part.strip() for part in row if part.strip()] for row in table[:-1]], [
             ["10", "in/a.txt", "utf-8"], ["8", "in/b.md", "utf-8"],
             ["refused", "in/c.txt", "no UTF-8 at byte 3; convert a text with iconv -f ENCODING -t UTF-8"],
-            ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", "in/e.txt", "no text in it"]])
+            ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", "in/e.txt", "no text in it"],
+            ["refused", "in/latin.html",
+             f"no UTF-8 at byte {PAGE.index('ales')}; convert a text with iconv -f ENCODING -t UTF-8"],
+            ["refused", "in/loop.txt", "Too many levels of symbolic links"],
+            ["left out: 1 hidden, 1 pipes or devices"]])
         self.assertEqual(table[-1][0], f"wrote link.txt: 18 characters, {len(set(self.text()))} different")
-        self.make(".", "-o", "out.txt")  # the output is no input
+        self.make(".", "-o", "out.txt", "--overwrite")  # the output is no input
         self.assertEqual(self.text().count("Title"), 1)
+
+    def test_files_are_in_the_order_of_their_numbers_and_every_name_given_counts(self):
+        self.folder_of(chapter10__txt="ten", chapter2__txt="two")
+        done = self.make("in", "none.txt", "-o", "out.txt", code=1)
+        self.assertEqual((self.text(), done.stderr),
+                         ("two\nten\n", "[corpus] refused of the paths named: none.txt; the text lacks them\n"))
 
     def test_a_missing_tool_is_named_with_its_package(self):
         self.write("x.pdf", "%PDF")
@@ -83,7 +95,7 @@ class MakeCorpus(CliTest):
         run = self.train("run", {"data": {"path": "out.txt"}, "train": {"steps": 2}})
         self.assertEqual(run.summary["vocab"], len(set(self.text())))
         self.write("broken.pdf", "no PDF")
-        self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "out.txt").stdout,
+        self.assertRegex(self.make("broken.pdf", "text.txt", "-o", "new.txt", code=1).stdout,
                          "refused  broken.pdf  pdftotext: ")
 
     @unittest.skipUnless(LONG and shutil.which("pandoc"), "the long form, with pandoc")
@@ -94,7 +106,7 @@ class MakeCorpus(CliTest):
                            check=True)
             self.assertTrue(zipfile.is_zipfile(self.path(f"x.{kind}")))
         for kind in ("html", "docx", "odt", "epub"):
-            self.make(f"x.{kind}", "-o", "out.txt")
+            self.make(f"x.{kind}", "-o", "out.txt", "--overwrite")
             self.assertIn("Whales & waves.\n", self.text())
             self.assertNotIn("var x", self.text())
 
@@ -110,9 +122,11 @@ class MakeCorpus(CliTest):
         self.assertIn("Norms before sums", self.text())
 
     def test_errors(self):
+        os.symlink("loop", self.path("loop"))
         self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
         self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] .*text\.txt: ")
-        self.assertIn("/dev/null is there and is no file", self.make("text.txt", "-o", "/dev/null", code=2).stderr)
+        for output in ("/dev/null", "loop"):
+            self.assertIn("exists and is not a file", self.make("text.txt", "-o", output, code=1).stderr)
 
 
 class LargeText(CliTest):

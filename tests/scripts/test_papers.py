@@ -223,8 +223,9 @@ class Command(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             done = reproduced(name, "--redraw", "--out", folder)
             self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
-            self.assertEqual(Path(folder, "README.md").read_text(encoding="utf-8"),
-                             papers.PAGE.read_text(encoding="utf-8"))
+            page = Path(folder, "README.md")
+            self.assertEqual(reproduce.blocks_of(page), {**dict.fromkeys(NAMES, "not run\n"), name: page_of(name)})
+            self.assertEqual({*re.findall(r"\(pictures/(\w+).png", page.read_text(encoding="utf-8"))}, {name})
             self.assertEqual(Path(folder, "pictures", f"{name}.png").read_bytes()[:8], PNG)
             self.assertFalse(Path(folder, name).exists())
 

@@ -13,7 +13,7 @@ from unittest import mock
 from made_runs import MadeRuns
 
 from lib import files, safetensors_io
-from lib.command import ScriptError
+from lib.command import ROOT, ScriptError
 from lib.runs import np
 
 
@@ -43,8 +43,16 @@ class Files(MadeRuns):
         link.symlink_to("target")
         old = os.umask(0o027)
         self.addCleanup(os.umask, old)
-        files.write_atomically(link, "text")
-        self.assertEqual((link.is_symlink(), target.read_text(), target.stat().st_mode & 0o777), (True, "text", 0o640))
+        for mode in (0o640, 0o604):
+            files.write_atomically(link, "text")
+            self.assertEqual((link.is_symlink(), target.read_text()), (True, "text"))
+            self.assertEqual(target.stat().st_mode & 0o777, mode)
+            target.chmod(0o604)
+
+    def test_a_folder_is_locked_by_one_process(self):
+        files.lock(self.root)
+        with self.assertRaisesRegex(ScriptError, "another process is writing here"):
+            files.lock(self.root)
 
     def test_a_file_system_that_cannot_sync_is_tolerated(self):
         path = self.root / "x"
@@ -70,6 +78,32 @@ class Files(MadeRuns):
             with self.assertRaises(ScriptError) as caught:
                 files.write_atomically(path, "new")
             self.assertEqual(str(caught.exception), f"{path}: cannot be written: it exists and is not a file")
+
+    def test_no_script_replaces_an_input_a_runs_file_or_what_it_has_not_made(self):
+        run, text = self.make("run"), self.root / "text.txt"
+        text.write_text("mine")
+        (self.root / "user").mkdir()
+        (self.root / "user/README.md").write_text("mine")
+        outputs = {**{f"{name}.png": run / name for name in os.listdir(run)}, "photo.png": None, "index.html": None}
+        for name, target in outputs.items():
+            (self.root / name).write_text("mine") if target is None else (self.root / name).symlink_to(target)
+        os.link(text, self.root / "hard.txt")
+        rows = [("plot.py", "layers", run, "-o", name) for name in outputs if name.endswith(".png")]
+        rows += [("report.py", run, "-o", name) for name in outputs if name.endswith(".html")]
+        rows += [("make_corpus.py", text, "-o", name, "--overwrite") for name in (text, "hard.txt", *run.iterdir())]
+        rows += [("make_corpus.py", text, "-o", "photo.png")]
+        rows += [("reproduce.py", "xiong", "--quick", "--out", name) for name in ("user", ROOT / "configs/papers", "")]
+        before = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
+        for command in rows:
+            with self.subTest(command[0], output=command[-1]):
+                done = self.call(*command)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertEqual({path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}, before)
+        for name in ("new.png", "new.svg", "new.pdf", "new.html"):
+            with self.subTest(name):
+                command = ("report.py", run) if name.endswith("html") else ("plot.py", "steps", run)
+                for _ in range(2):  # its own picture is replaced
+                    self.assertEqual(self.call(*command, "-o", name).returncode, 0)
 
 
 if __name__ == "__main__":
