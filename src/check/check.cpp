@@ -4,14 +4,14 @@
 
 namespace normscope {
 
-Outcome scales(const CheckInput&), causality(const CheckInput&), finite_differences(const CheckInput&),
+Outcome scales(const CheckInput&), causality(const CheckInput&), derivatives(const CheckInput&),
     precision(const CheckInput&);                                        // laws.cpp
 Outcome equations(const CheckInput&), first_weights(const CheckInput&);  // equations.cpp
 
 std::span<const Check> checks() {
-  static constexpr Check table[] = {
-      {"scales", scales},       {"causality", causality}, {"differences", finite_differences},
-      {"precision", precision}, {"equations", equations}, {"first weights", first_weights}};
+  static constexpr Check table[] = {{"scales", scales},           {"causality", causality},
+                                    {"derivatives", derivatives}, {"precision", precision},
+                                    {"equations", equations},     {"first weights", first_weights}};
   return table;
 }
 

@@ -2,13 +2,12 @@
 //
 // Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
 // identity of the gradients or of logits, an equation written out again in plain loops, or a comparison with
-// central differences or with double. A fault in the wiring breaks at least one law, as
+// derivatives of these equations or with double. A fault in the wiring breaks at least one law, as
 // tests/program/test_check_teeth.py shows by planting faults.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -58,8 +57,9 @@ using Numbers = std::vector<double>;
 // which nothing cancels.
 constexpr double identity_limit = 1e-10;
 
-// Adds N(0, 0.3) to gains, biases and scales, because a gradient that is right only at gain 1 and bias 0 must
-// not pass. A matrix of zeros (in, out) gets N(0, 1/in): behind it every gradient would be 0, right or wrong.
+// Adds normal numbers of deviation 0.3 to gains, biases and scales, because a gradient that is right only at
+// gain 1 and bias 0 must not pass. A matrix of zeros (out, in) gets those of deviation 1/sqrt(in): behind it
+// every gradient would be 0, right or wrong.
 template <class Real>
 void move_off_constants(const ParameterLayout& layout, std::uint64_t seed,
                         ParameterBuffer<Real>& parameters) {
@@ -103,39 +103,15 @@ inline bool is_detached(const ModelConfig& config) {
 WindowBatch small_batch(const CheckInput& given, Index max_context);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
-// Compares <g, d> with differences of the loss along d, for each parameter W with gradient g. The direction d
-// is an equal mix of g/|g| and a random vector: a random direction alone would reveal only 1/sqrt(size) of an
-// error. With the step h = 1e-4, 1e-5, ... 1e-8 of the length of W, which counts as 1e-3 a number at least:
-//
-//   up          (loss(W + h d) - loss(W)) / h
-//   down        (loss(W) - loss(W - h d)) / h
-//   difference  (up + down) / 2, the central difference
-//   error       |difference - <g, d>|
-//   noise       max(1e-14 |loss|, |loss' - loss|) / h + 10 |g' - g|, the error that rounding explains: loss'
-//               and g' are those of a pass whose numbers are each moved by a rounding (Rounded)
-//   limit       1e-6 |g| + noise
-//
-// The tensor passes at the first h that does:
-//
-//   pass        error <= limit. If a fault stands, the limit must also be at most a tenth of its error: the
-//               limit grows as h falls, and would hide the fault
-//
-// If h does not pass and noise <= error / 10, it replaces the earlier decision whether there is a fault:
-//
-//   fault       |up - down| <= error / 10, else a ReLU's kink or the curve of the loss may be the cause, and
-//               |difference - that of the h before| <= min(error, |difference| + noise) / 10: the first h can
-//               pass, but is never a fault
-//
-// The tensor fails if no h passes and the last decision is a fault. It is skipped if no h passes and no fault
-// stands, or if g' is infinite and g is not. An error that is NaN ends the search and fails the tensor.
-// `loss` is a function of model.parameters; an empty one stands for the model's own loss of the batch.
-Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBuffer<double>& gradients,
-                                 const std::function<double()>& loss = {});
+// Compares <g, d> with the derivative of the equations' loss along d, for each parameter with gradient g. The
+// direction d is an equal mix of g/|g| and a random vector: a random direction alone would reveal only
+// 1/sqrt(size) of an error.
+Outcome compare_with_derivatives(Model<double>& model, const Pass& batch,
+                                 const ParameterBuffer<double>& gradients);
 
-// The loss of a pass by the equations, as a function of model.parameters, with the statistics of every norm
-// held at their values of now. Its gradient is that of a model with norm_detach. The model must outlive it.
-std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch);
+// The derivative of the equations' loss along the direction of each parameter, the others held.
+std::vector<double> slopes_of_loss(const Model<double>& model, const Pass& batch,
+                                   const ParameterBuffer<double>& directions);
 
 inline double l2_norm(Index n, const double* x) { return std::sqrt(dot(n, x, x)); }
 double l2_distance(const Numbers& a, const Numbers& b);

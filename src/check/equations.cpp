@@ -5,21 +5,21 @@
 // values of earlier sites, so an error shows at the site where it arises.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numbers>
 #include <numeric>
 
 #include "check/check.h"
+#include "check/dual.h"
 #include "core/parallel.h"
 
 namespace normscope {
 namespace {
 
 // x becomes exp(x - max x); returns the sum.
-double softmax(Numbers& x) {
-  const double top = *std::max_element(x.begin(), x.end());
-  for (double& value : x) value = std::exp(value - top);
-  return std::accumulate(x.begin(), x.end(), 0.0);
+Dual softmax(Duals& x) {
+  const double top = std::max_element(x.begin(), x.end())->value;
+  for (Dual& number : x) number = exp(number - top);
+  return std::accumulate(x.begin(), x.end(), Dual(0));
 }
 
 // The placement of a sublayer ("attn" or "ffn") of block l.
@@ -58,42 +58,46 @@ double first_number(const ModelConfig& config, const Parameter& p) {
   return p.is_norm() && p.name.ends_with(".weight") ? 1 : 0;  // a gain; a bias or derf's shift
 }
 
-// The mean and the variance of each group of a norm.
-struct MeanVariance {
-  Numbers mean, variance;
-};
+Duals duals(const Numbers& x) { return {x.begin(), x.end()}; }
+Numbers values(const Duals& x) {
+  Numbers result;
+  for (const Dual& number : x) result.push_back(number.value);
+  return result;
+}
 
+// The equations of a pass. Slopes of their numbers are derivatives along the direction that those of the
+// weights give.
 struct Equations {
+  using Sites = std::map<std::string, Duals>;
   const Model<double>& model;
   const Pass batch;
-  // By a norm's name: the statistics of its first use, which all later uses take; null: none are kept.
-  std::map<std::string, MeanVariance>* held = nullptr;
+  Duals weights = duals(model.parameters.all());
   const ModelConfig& config = model.config();
   const Index rows = std::ssize(batch.tokens);
 
   // Every site and the loss, each computed from the earlier sites of `given`, or from the equations' own if
   // it is null.
-  Tensors sites(const Tensors* given) const {
+  Sites sites(const Sites* given) const {
     const int last = static_cast<int>(config.n_layer);
-    Tensors all;
-    const Tensors& pass = given != nullptr ? *given : all;
+    Sites all;
+    const Sites& pass = given != nullptr ? *given : all;
     const auto name = [](int layer, Site site) { return text("act.", layer, '.', name_of(site)); };
-    const auto value = [&](int layer, Site site) -> const Numbers& { return pass.at(name(layer, site)); };
-    const auto expect = [&](int layer, Site site, Numbers x) { all[name(layer, site)] = std::move(x); };
+    const auto value = [&](int layer, Site site) -> const Duals& { return pass.at(name(layer, site)); };
+    const auto expect = [&](int layer, Site site, Duals x) { all[name(layer, site)] = std::move(x); };
     expect(0, Site::stream, embedded());
     for (int l = 1; l <= last; ++l) {
       const std::string block = text("blocks.", l - 1, '.');
-      const Numbers& x = value(l - 1, Site::stream);
+      const Duals& x = value(l - 1, Site::stream);
       expect(l, Site::attn_in, sublayer(l, "attn", x, nullptr));
       expect(l, Site::attn_out, attention(l, value(l, Site::attn_in), block));
       expect(l, Site::stream_mid, sublayer(l, "attn", x, &value(l, Site::attn_out)));
-      const Numbers& mid = value(l, Site::stream_mid);
+      const Duals& mid = value(l, Site::stream_mid);
       expect(l, Site::ffn_in, sublayer(l, "ffn", mid, nullptr));
       expect(l, Site::ffn_hidden, hidden(value(l, Site::ffn_in), block));
       expect(l, Site::ffn_out, linear(inner(l, "ffn", value(l, Site::ffn_hidden)), block + "ffn.out"));
       expect(l, Site::stream, sublayer(l, "ffn", mid, &value(l, Site::ffn_out)));
     }
-    const Numbers& stream = value(last, Site::stream);
+    const Duals& stream = value(last, Site::stream);
     expect(last + 1, Site::final, config.final_norm ? norm(stream, "final_norm") : stream);
     expect(last + 1, Site::logits,
            linear(value(last + 1, Site::final), config.tie_embeddings ? "embed.token" : "head"));
@@ -106,21 +110,21 @@ struct Equations {
     const double share = 2 * static_cast<double>(pair) / static_cast<double>(width);
     return static_cast<double>(position) * std::pow(10000.0, -share);
   }
-  const double* parameter(const std::string& name) const {
+  const Dual* parameter(const std::string& name) const {
     const int index = model.layout().find(name);
-    return index == no_parameter ? nullptr : model.parameters.at(model.layout()[index]);
+    return index == no_parameter ? nullptr : &weights[model.layout()[index].offset];
   }
 
   // x (N, in) W^T (in, out) + b.
-  Numbers linear(const Numbers& x, const std::string& name) const {
+  Duals linear(const Duals& x, const std::string& name) const {
     const Parameter& weight = model.layout()[model.layout().find(name + ".weight")];
     const Index out = weight.shape[0], in = weight.shape[1];
-    const double *w = model.parameters.at(weight), *b = parameter(name + ".bias");
-    Numbers y(rows * out);
+    const Dual *w = &weights[weight.offset], *b = parameter(name + ".bias");
+    Duals y(rows * out);
     parallel_for(rows, [&](Index row) {
       for (Index o = 0; o < out; ++o) {
-        const double* features = &w[o * in];
-        y[row * out + o] = std::inner_product(features, features + in, &x[row * in], b ? b[o] : 0.0);
+        const Dual* features = &w[o * in];
+        y[row * out + o] = std::inner_product(features, features + in, &x[row * in], b ? b[o] : Dual(0));
       }
     });
     return y;
@@ -134,54 +138,56 @@ struct Equations {
     return config.norm == batchnorm ? c : row;
   }
 
-  // The statistics of x (N, C) by groups, or those held for this norm.
-  MeanVariance moments(const Numbers& x, const std::string& name) const {
-    if (held != nullptr && held->contains(name)) return held->at(name);
+  // The mean and the variance of each group of x (N, C): constants, if norms are detached.
+  std::pair<Duals, Duals> moments(const Duals& x) const {
     const Index n = std::ssize(x), C = n / rows;
     const auto group = [&](Index i) { return norm_group(i / C, i % C, C); };
-    MeanVariance result{Numbers(group(n - 1) + 1), Numbers(group(n - 1) + 1)};
-    const double count = static_cast<double>(n / std::ssize(result.mean));
-    for (Index i = 0; i < n && config.norm != NormKind::rmsnorm; ++i) result.mean[group(i)] += x[i] / count;
-    for (Index i = 0; i < n; ++i)
-      result.variance[group(i)] += std::pow(x[i] - result.mean[group(i)], 2) / count;
-    if (held != nullptr) held->emplace(name, result);
-    return result;
+    Duals mean(group(n - 1) + 1), variance(mean.size());
+    const double count = static_cast<double>(n / std::ssize(mean));
+    for (Index i = 0; i < n && config.norm != NormKind::rmsnorm; ++i) mean[group(i)] += x[i] / count;
+    for (Index i = 0; i < n; ++i) {
+      const Dual deviation = x[i] - mean[group(i)];
+      variance[group(i)] += deviation * deviation / count;
+    }
+    for (std::size_t i = 0; i < mean.size() && is_detached(config); ++i)
+      mean[i].slope = variance[i].slope = 0;
+    return {mean, variance};
   }
 
   // The config's norm of x (N, C), times a factor: statistics of each group, gain, bias.
-  Numbers norm(const Numbers& x, const std::string& name, double factor = 1) const {
+  Duals norm(const Duals& x, const std::string& name, double factor = 1) const {
     using enum NormKind;
     const Index C = std::ssize(x) / rows;
-    Numbers y = x;
-    if (const double* alpha = parameter(name + ".alpha"), *shift = parameter(name + ".shift"); alpha) {
+    Duals y = x;
+    if (const Dual* alpha = parameter(name + ".alpha"), *shift = parameter(name + ".shift"); alpha) {
       for (std::size_t i = 0; i < x.size(); ++i)
-        y[i] = config.norm == dyt ? std::tanh(*alpha * x[i]) : std::erf(*alpha * x[i] + *shift);
+        y[i] = config.norm == dyt ? tanh(*alpha * x[i]) : erf(*alpha * x[i] + *shift);
     } else if (config.norm != none) {
-      const auto [mean, variance] = moments(x, name);
+      const auto [mean, variance] = moments(x);
       for (Index i = 0; i < std::ssize(x); ++i) {
         const Index group = norm_group(i / C, i % C, C);
-        const double v = variance[group], eps = config.norm_eps;
-        y[i] = (x[i] - mean[group]) / (config.norm_eps_outside ? std::sqrt(v) + eps : std::sqrt(v + eps));
+        const Dual v = variance[group], eps = config.norm_eps;
+        y[i] = (x[i] - mean[group]) / (config.norm_eps_outside ? sqrt(v) + eps : sqrt(v + eps));
       }
     }
-    const double *gain = parameter(name + ".weight"), *bias = parameter(name + ".bias");
+    const Dual *gain = parameter(name + ".weight"), *bias = parameter(name + ".bias");
     for (std::size_t i = 0; i < y.size(); ++i)
-      y[i] = factor * ((gain != nullptr ? gain[i % C] : 1) * y[i] + (bias != nullptr ? bias[i % C] : 0));
+      y[i] = factor * ((gain ? gain[i % C] : 1) * y[i] + (bias ? bias[i % C] : 0));
     return y;
   }
 
   // The input of a sublayer of block l ("attn" or "ffn") for the stream x or, given the sublayer's output F,
   // the stream after it.
-  Numbers sublayer(Index l, const std::string& which, const Numbers& x, const Numbers* F) const {
+  Duals sublayer(Index l, const std::string& which, const Duals& x, const Duals* F) const {
     using enum PlacementKind;
     const std::string block = text("blocks.", l - 1, '.', which);
     const PlacementKind kind = placement(config, l, which);
     const double L = static_cast<double>(config.n_layer);
-    const auto N = [&](const Numbers& of, double s = 1) { return norm(of, block + "_norm", s); };
-    const auto N2 = [&](const Numbers& of) { return norm(of, block + "_post_norm"); };
-    const double* learned = parameter(block + "_scale");
+    const auto N = [&](const Duals& of, double s = 1) { return norm(of, block + "_norm", s); };
+    const auto N2 = [&](const Duals& of) { return norm(of, block + "_post_norm"); };
+    const Dual* learned = parameter(block + "_scale");
     const bool by_feature = config.branch_scale_learned == LearnedScale::vector && kind != rezero;
-    const auto join = [&](double alpha, Numbers branch) {  // alpha x + a branch
+    const auto join = [&](double alpha, Duals branch) {  // alpha x + a branch
       for (std::size_t i = 0; i < x.size(); ++i) {
         branch[i] *= learned == nullptr ? branch_scale(config, l, which)
                                         : learned[by_feature ? i % config.d_model : 0];
@@ -202,26 +208,27 @@ struct Equations {
   }
 
   // The input of a sublayer's output matrix: x, or its inner norm.
-  Numbers inner(Index l, const std::string& which, const Numbers& x) const {
+  Duals inner(Index l, const std::string& which, const Duals& x) const {
     const bool normed = config.inner_norm || placement(config, l, which) == PlacementKind::subln;
     return normed ? norm(x, text("blocks.", l - 1, '.', which, ".inner_norm")) : x;
   }
 
   // Causal attention: softmax over the keys up to the query of q k / sqrt(D), with qk_norm and rope on both.
-  Numbers attention(Index l, const Numbers& in, const std::string& block) const {
+  Duals attention(Index l, const Duals& in, const std::string& block) const {
     const Index C = config.d_model, H = config.n_head, D = C / H, T = batch.context;
-    Numbers qkv = linear(in, block + "attn.qkv"), out(in.size());
+    Duals qkv = linear(in, block + "attn.qkv"), out(in.size());
     for (Index i = 0; i < rows * 3 * H; ++i) {  // every head of queries, keys and values, row by row
       const Index row = i / (3 * H), h = i % (3 * H), third = h / H;
-      double* x = &qkv[row * 3 * C + h * D];
+      Dual* x = &qkv[row * 3 * C + h * D];
       if (config.qkv_norm || (config.qk_norm && third < 2)) {
-        const double* gain = parameter(text(block, "attn.", "qkv"[third], "_norm.weight"));
-        double square = 0;
+        const Dual* gain = parameter(text(block, "attn.", "qkv"[third], "_norm.weight"));
+        Dual square = 0;
         for (Index d = 0; d < D; ++d) square += x[d] * x[d] / static_cast<double>(D);
-        for (Index d = 0; d < D; ++d) x[d] *= gain[d] / std::sqrt(square + config.norm_eps);
+        for (Index d = 0; d < D; ++d) x[d] *= gain[d] / sqrt(square + config.norm_eps);
       }
       for (Index d = 0; d < D / 2 && third < 2 && config.position == Position::rope; ++d) {
-        const double turn = angle(row % T, d, D), first = x[d], second = x[d + D / 2];
+        const double turn = angle(row % T, d, D);
+        const Dual first = x[d], second = x[d + D / 2];
         x[d] = first * std::cos(turn) - second * std::sin(turn);
         x[d + D / 2] = second * std::cos(turn) + first * std::sin(turn);
       }
@@ -229,47 +236,47 @@ struct Equations {
     parallel_for(rows * H, [&](Index i) {
       const Index row = i / H, h = i % H;
       const auto part = [&](Index of, Index third) { return &qkv[of * 3 * C + third * C + h * D]; };
-      const double* q = part(row, 0);
-      Numbers weights;
-      for (Index key = row / T * T; key <= row; ++key) {
-        const double* k = part(key, 1);
-        weights.push_back(std::inner_product(q, q + D, k, 0.0) / std::sqrt(static_cast<double>(D)));
-      }
-      const double sum = softmax(weights);
-      for (Index j = 0; j < std::ssize(weights); ++j) {
+      const Dual* q = part(row, 0);
+      Duals scores;
+      for (Index key = row / T * T; key <= row; ++key)
+        scores.push_back(std::inner_product(q, q + D, part(key, 1), Dual(0)) /
+                         std::sqrt(static_cast<double>(D)));
+      const Dual sum = softmax(scores);
+      for (Index j = 0; j < std::ssize(scores); ++j) {
         for (Index d = 0; d < D; ++d)
-          out[row * C + h * D + d] += weights[j] / sum * part(row / T * T + j, 2)[d];
+          out[row * C + h * D + d] += scores[j] / sum * part(row / T * T + j, 2)[d];
       }
     });
     return linear(inner(l, "attn", out), block + "attn.out");
   }
 
   // sigma(x W_in), or silu(x W_gate) x W_in.
-  Numbers hidden(const Numbers& in, const std::string& block) const {
+  Duals hidden(const Duals& in, const std::string& block) const {
     using enum Activation;
-    const auto activated = [kind = config.activation](double x) {
+    const auto activated = [kind = config.activation](Dual x) -> Dual {
       if (kind == relu) return x > 0 ? x : 0;
       if (kind == relu2) return x > 0 ? x * x : 0;
-      if (kind == gelu) return x / 2 * std::erfc(-x / std::numbers::sqrt2);
+      if (kind == gelu) return x / 2 * erfc(-1 / std::numbers::sqrt2 * x);
       if (kind == gelu_tanh)
-        return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-      return x / (1 + std::exp(-x));
+        return x / 2 * (1 + tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+      const Dual small = exp(x > 0 ? 0 - x : x);  // cannot overflow
+      return x * (x > 0 ? 1 : small) / (1 + small);
     };
-    Numbers y = linear(in, block + "ffn.in");
-    const Numbers gate = config.activation == swiglu ? linear(in, block + "ffn.gate") : Numbers();
+    Duals y = linear(in, block + "ffn.in");
+    const Duals gate = config.activation == swiglu ? linear(in, block + "ffn.gate") : Duals();
     for (std::size_t i = 0; i < y.size(); ++i)
       y[i] = gate.empty() ? activated(y[i]) : activated(gate[i]) * y[i];
     return y;
   }
 
   // Token and position, or their norm.
-  Numbers embedded() const {
+  Duals embedded() const {
     const Index C = config.d_model, T = batch.context;
-    const double *tokens = parameter("embed.token.weight"), *positions = parameter("embed.position.weight");
-    Numbers x;
+    const Dual *tokens = parameter("embed.token.weight"), *positions = parameter("embed.position.weight");
+    Duals x;
     for (Index row = 0; row < rows; ++row) {
       for (Index c = 0; c < C; ++c) {
-        double& value = x.emplace_back(tokens[batch.tokens[row] * C + c]);
+        Dual& value = x.emplace_back(tokens[batch.tokens[row] * C + c]);
         const double turn = angle(row % T, c / 2, C);
         if (config.position == Position::learned) value += positions[row % T * C + c];
         if (config.position == Position::sinusoidal) value += c % 2 == 0 ? std::sin(turn) : std::cos(turn);
@@ -280,13 +287,13 @@ struct Equations {
   }
 
   // Mean of -log softmax(logits)[target].
-  double cross_entropy(const Numbers& logits) const {
+  Dual cross_entropy(const Duals& logits) const {
     const Index V = std::ssize(logits) / rows;
-    double total = 0;
+    Dual total = 0;
     for (Index row = 0; row < rows; ++row) {
-      Numbers z(&logits[row * V], &logits[row * V] + V);
-      const double target = z[batch.targets[row]] - *std::max_element(z.begin(), z.end());
-      total += std::log(softmax(z)) - target;
+      Duals z(&logits[row * V], &logits[row * V] + V);
+      const Dual target = z[batch.targets[row]] - std::max_element(z.begin(), z.end())->value;
+      total += log(softmax(z)) - target;
     }
     return total / static_cast<double>(rows);
   }
@@ -307,30 +314,41 @@ Outcome equations(const CheckInput& given) {
   const double root = std::sqrt(std::max(given.config.model.norm_eps, 1e-12));
   const double least_size = std::max(1.0, 0x1p-50 * largest / root / identity_limit);
   // Nor is an equation more exact than what it makes of rounding of the numbers that it reads.
-  Tensors moved = pass;
-  for (auto& [name, x] : moved) {
+  Equations::Sites given_sites, moved;
+  for (const auto& [name, x] : pass) {
     const RandomStream stream(0, name);
-    for (Index i = 0; i < std::ssize(x); ++i) x[i] *= 1 + 0x1p-48 * (2 * stream.uniform(i) - 1);
+    for (Index i = 0; i < std::ssize(x); ++i) {
+      given_sites[name].push_back(x[i]);
+      moved[name].push_back(x[i] * (1 + 0x1p-48 * (2 * stream.uniform(i) - 1)));
+    }
   }
   const Equations equations{model, view(batch)};
-  const Tensors of_moved = equations.sites(&moved);
+  const Equations::Sites of_moved = equations.sites(&moved);
   Worst worst;
-  for (const auto& [name, expected] : equations.sites(&pass)) {
+  for (const auto& [name, site] : equations.sites(&given_sites)) {
+    const Numbers expected = values(site);
     const double size = l2_norm(std::ssize(expected), expected.data());
-    const double rounding = l2_distance(of_moved.at(name), expected) / identity_limit;
+    const double rounding = l2_distance(values(of_moved.at(name)), expected) / identity_limit;
     worst.add(name, l2_distance(pass.at(name), expected), std::max({size, least_size, rounding}));
   }
+  const double loss = pass.at("loss")[0];
+  if (!norm_row(given.config.model.norm).has_running)  // else evaluation has statistics of its own
+    worst.add("loss in evaluation", std::abs(model.loss(view(batch)) - loss), std::max(least_size, loss));
   return unless_nan(
       given, {{worst.result("every site equals its equation, written out in plain loops", identity_limit)}});
 }
 
-std::function<double()> loss_with_held_statistics(const Model<double>& model, const Pass& batch) {
-  const auto held = std::make_shared<std::map<std::string, MeanVariance>>();
-  const auto loss = [&model, batch, held] {
-    return Equations{model, batch, held.get()}.sites(nullptr).at("loss")[0];
-  };
-  loss();  // the first call keeps the statistics
-  return loss;
+std::vector<double> slopes_of_loss(const Model<double>& model, const Pass& batch,
+                                   const ParameterBuffer<double>& directions) {
+  Equations equations{model, batch};
+  std::vector<double> slopes;
+  for (const Parameter& p : model.layout().list()) {
+    Dual* w = &equations.weights[p.offset];
+    for (Index i = 0; i < p.size; ++i) w[i].slope = directions.at(p)[i];
+    slopes.push_back(equations.sites(nullptr).at("loss")[0].slope);
+    for (Index i = 0; i < p.size; ++i) w[i].slope = 0;
+  }
+  return slopes;
 }
 
 // The first and the last number of each initial matrix (of qkv, one of q and one of v) are compared with

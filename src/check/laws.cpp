@@ -1,9 +1,8 @@
-// The laws that compare: gradients in double with differences of the loss, and the engine that trains (float,
-// with its SIMD, fused attention and GEMM) with itself on another text and with the model in double.
+// The laws that compare: gradients in double with the derivatives of the equations, and the engine that
+// trains (float, with its SIMD, fused attention and GEMM) with itself on another text and with the model in
+// double.
 #include <algorithm>
 #include <cstring>
-#include <optional>
-#include <utility>
 
 #include "check/check.h"
 #include "check/rounded.h"
@@ -20,6 +19,11 @@ Numbers direction(Index n, const double* g, const std::string& name) {
   const double random = sign * l2_norm(n, d.data());
   for (Index i = 0; i < n; ++i) d[i] = d[i] / random + (own > 0 ? g[i] / own : 0);
   return d;
+}
+
+// The size of a batch, as a law's line says it.
+std::string size_of(const Pass& batch) {
+  return text(" (", std::ssize(batch.tokens) / batch.context, " sequences of ", batch.context, ")");
 }
 
 // The logits (N, V) of a pass in training, or in evaluation.
@@ -69,100 +73,60 @@ std::map<std::string, double> scales_of(const Tensors& pass) {
   return scales;
 }
 
-// The error of one parameter's gradient g against central differences of the loss, and the size to which it
-// is relative; none if the tensor is skipped. check.h has the rule, at compare_with_differences().
-// `loss_noise`, `gradient_noise`: what rounding moves the loss, and <g, d>.
-struct Verdict {
-  double error, scale;
-};
-constexpr double difference_limit = 1e-6;
-std::optional<Verdict> difference_verdict(const Parameter& p, const double* g, double* w, double loss_noise,
-                                          double gradient_noise, const std::function<double()>& loss) {
-  constexpr double steps[] = {1e-4, 1e-5, 1e-6, 1e-7, 1e-8};  // relative to the length of W
-  constexpr double limit = difference_limit;
-  const Numbers d = direction(p.size, g, p.name), start(w, w + p.size);
-  const double size = l2_norm(p.size, g), slope = dot(p.size, g, d.data());
-  // A tensor of zeros (rezero's scales at the start) still needs a step.
-  const double length = std::max(l2_norm(p.size, w), 1e-3 * std::sqrt(static_cast<double>(p.size)));
-  const auto loss_at = [&](double h) {
-    for (Index i = 0; i < p.size; ++i) w[i] = start[i] + h * d[i];
-    return loss();
-  };
-  double before = NAN;
-  std::optional<Verdict> fault, pass;
-  const double here = loss_at(0);
-  for (const double step : steps) {
-    const double h = step * length, up = (loss_at(h) - here) / h, down = (here - loss_at(-h)) / h;
-    const double difference = (up + down) / 2, error = std::abs(difference - slope);
-    const double noise = loss_noise / h + gradient_noise, scale = size + noise / limit;
-    const bool agrees = !(error > limit * scale);  // true if the error is NaN, which fails the law
-    if (agrees && (!fault || limit * scale <= 0.1 * fault->error)) {
-      pass = {error, scale};
-      break;
-    }
-    if (noise <= 0.1 * error) {  // else rounding may explain much of the error: this step decides nothing
-      const bool is_straight = std::abs(up - down) <= 0.1 * error;
-      const bool stays = std::abs(difference - before) <= 0.1 * std::min(error, std::abs(difference) + noise);
-      fault = is_straight && stays ? std::optional<Verdict>({error, scale}) : std::nullopt;
-    }
-    before = difference;
+// The outcome, unless a result misses its limit and rounding explains that. The pass in double, whose numbers
+// are `expected`, is rounded eight times as the engine does: what rounding does varies from draw to draw, as
+// a near-tie in one softmax may flip, so the worst counts. If it moves a tensor beyond the limit, or by a
+// sixth of the error, the config is chaotic: the law does not apply.
+Outcome unless_chaotic(const Result& result, Model<double>& exact, const Pass& batch, const Tensors& expected,
+                       double rounding, bool rounds_every_op) {
+  Worst rounded;
+  for (std::uint64_t draw = 0; draw < 8 && !result.holds(); ++draw) {
+    const Tensors moved = tensors_of(exact, batch, Rounded(rounding, draw, rounds_every_op));
+    for (const auto& [name, scale] : scales_of(expected))
+      rounded.add(name, l2_distance(moved.at(name), expected.at(name)), scale);
   }
-  std::ranges::copy(start, w);
-  return pass ? pass : fault;
+  constexpr double margin = 6;  // the engine rounds inside of ops too
+  const Result chaos = rounded.result("", result.limit);
+  const bool to_nan = std::isnan(chaos.error) && !std::isnan(result.error);
+  if (result.holds() || !(to_nan || chaos.error > result.limit || result.error <= margin * chaos.error))
+    return {{result}};
+  std::string how = text(" by ", chaos.error, " of its size");
+  if (to_nan) how = " to NaN";
+  if (std::isinf(chaos.error)) how = ", which is 0 without it";
+  return {.does_not_apply = text("chaotic: rounding alone moves ", chaos.note, how)};
 }
 
 }  // namespace
 
-Outcome compare_with_differences(Model<double>& model, const Pass& batch,
-                                 const ParameterBuffer<double>& gradients,
-                                 const std::function<double()>& loss) {
-  // Evaluation uses batch norm's running statistics; its gradient is that of the batch's own.
-  const bool in_training = norm_row(model.config().norm).has_running;
-  const std::function<double()> own_loss = [&] {
-    return in_training ? model.loss_and_gradients(batch) : model.loss(batch);
-  };
-  Rounded rounding(0x1p-52, 0);
-  model.gradients.clear();
-  const double value = model.loss_and_gradients(batch);
-  const ParameterBuffer<double> own = model.gradients;  // `gradients` may be those of another backward
-  model.gradients.clear();
-  const double rounded = model.loss_and_gradients(batch, 1, &rounding);
-  const ParameterBuffer<double> rounded_gradients = model.gradients;
-  const double loss_noise = std::max(1e-14 * std::abs(value), std::abs(rounded - value));
+Outcome compare_with_derivatives(Model<double>& model, const Pass& batch,
+                                 const ParameterBuffer<double>& gradients) {
+  ParameterBuffer<double> directions = gradients;
+  for (const Parameter& p : model.layout().list())
+    std::ranges::copy(direction(p.size, gradients.at(p), p.name), directions.at(p));
+  const std::vector<double> slopes = slopes_of_loss(model, batch, directions);
+  const Tensors own = tensors_of(model, batch);  // `gradients` may be those of another backward
+  const std::map<std::string, double> scales = scales_of(own);
   Worst worst;
-  Index tested = 0;
-  for (const Parameter& p : model.layout().list()) {
-    Numbers moved(own.at(p), own.at(p) + p.size);
-    for (Index i = 0; i < p.size; ++i) moved[i] -= rounded_gradients.at(p)[i];
-    constexpr double margin = 10;  // one draw of rounding stands for all
-    const double gradient_noise = margin * l2_norm(p.size, moved.data());
-    // Rounding alone makes this gradient infinite, as in attention whose scores are beyond 1e16: skip it.
-    if (!std::isfinite(gradient_noise) && std::isfinite(l2_norm(p.size, own.at(p)))) continue;
-    const auto verdict = difference_verdict(p, gradients.at(p), model.parameters.at(p), loss_noise,
-                                            gradient_noise, loss ? loss : own_loss);
-    if (!verdict) continue;
-    worst.add(p.name, verdict->error, verdict->scale);
-    ++tested;
+  for (std::size_t i = 0; i < slopes.size(); ++i) {
+    const Parameter& p = model.layout()[static_cast<int>(i)];
+    const double along = dot(p.size, gradients.at(p), directions.at(p));
+    constexpr double least_size = 1e-150;  // its square is in the range of double
+    worst.add(p.name, std::abs(slopes[i] - along), std::max(least_size, scales.at("grad." + p.name)));
   }
-  if (tested == 0) return {.does_not_apply = "chaotic: no two differences of the loss agree"};
-  return {{worst.result(text("gradients of ", tested, " of ", model.layout().list().size(),
-                             " tensors equal central differences (", std::ssize(batch.tokens) / batch.context,
-                             " sequences of ", batch.context, ")"),
-                        difference_limit)}};
+  const Result result = worst.result(
+      text("gradients of ", slopes.size(), " tensors equal the exact derivatives of the equations",
+           is_detached(model.config()) ? ", with norms' statistics held" : "", size_of(batch)),
+      1e-9);
+  return unless_chaotic(result, model, batch, own, 0x1p-52, true);
 }
 
 // With norm_detach, gradients are those of a loss in which the statistics of norms are constants.
-Outcome finite_differences(const CheckInput& given) {
-  const bool held = is_detached(given.config.model);
+Outcome derivatives(const CheckInput& given) {
   TestModel<double> model(given, given.config.model);
-  const WindowBatch batch = small_batch(given, 8);  // short, so that few inputs of ReLUs lie near 0
+  const WindowBatch batch = small_batch(given, 8);  // short, because each tensor's derivative takes a pass
   model.loss_and_gradients(view(batch));
   const ParameterBuffer<double> gradients = model.gradients;
-  std::function<double()> loss;
-  if (held) loss = loss_with_held_statistics(model, view(batch));
-  Outcome outcome = compare_with_differences(model, view(batch), gradients, loss);
-  for (Result& result : outcome.results) result.law += held ? ", with norms' statistics held" : "";
-  return unless_nan(given, outcome);
+  return unless_nan(given, compare_with_derivatives(model, view(batch), gradients));
 }
 
 Outcome causality(const CheckInput& given) {
@@ -191,10 +155,7 @@ bool norms_signs(const ModelConfig& config, Index context) {
          (over == NormOver::sequence && context <= 2) || (config.qk_norm && config.d_model == config.n_head);
 }
 
-// The engine that trains against the same model in double. Where it misses the limit, the double model is
-// rounded eight times as float32 (or bf16) would: without norms' statistics, which amplify it, at its sites.
-// If that alone moves a tensor beyond the limit, or by a sixth of the engine's error, the config is called
-// chaotic and the law does not apply.
+// The engine that trains against the same model in double.
 Outcome precision(const CheckInput& given) {
   const ModelConfig& config = given.config.model;
   const Index vocab = given.corpus.vocab.size();
@@ -210,38 +171,23 @@ Outcome precision(const CheckInput& given) {
   const WindowBatch batch = small_batch(given, 96);
   const Tensors result_of_engine = tensors_of(engine, view(batch)), expected = tensors_of(exact, view(batch));
   const bool is_bf16 = given.config.train.precision == Precision::bf16;
-  const double limit = is_bf16 ? 5e-2 : 1e-4, rounding = is_bf16 ? 0x1p-8 : 0x1p-22;
-  const std::map<std::string, double> scales = scales_of(expected);
-  Worst worst, rounded;
-  for (const auto& [name, scale] : scales) {
+  Worst worst;
+  for (const auto& [name, scale] : scales_of(expected)) {
     constexpr double min_scale = 1e-30, max_scale = 1e18;  // beyond, squares may leave the range of a float
     if (scale > 0 && (scale < min_scale || scale > max_scale))
       return {.does_not_apply = text(name, ", of size ", scale, ", leaves the range of float32")};
     worst.add(name, l2_distance(result_of_engine.at(name), expected.at(name)), scale);
   }
-  const Result result = worst.result(text("the engine that trains (", name_of(given.config.train.precision),
-                                          ") equals the one in double: loss, sites, gradients"),
-                                     limit);
-  // The effect of rounding varies from draw to draw: a near-tie in one softmax may flip. The worst of 8
-  // counts.
-  for (std::uint64_t draw = 0; draw < 8 && !result.holds(); ++draw) {
-    const Tensors moved =
-        tensors_of(exact, view(batch), Rounded(rounding, draw, norm_row(config.norm).has_statistics()));
-    for (const auto& [name, scale] : scales)
-      rounded.add(name, l2_distance(moved.at(name), expected.at(name)), scale);
-  }
-  constexpr double margin = 6;  // the engine rounds between sites too
-  const Result chaos = rounded.result("", limit);
-  const bool to_nan = std::isnan(chaos.error) && !std::isnan(result.error);
-  if (!result.holds() && (to_nan || chaos.error > limit || result.error <= margin * chaos.error)) {
-    std::string how = text(" by ", chaos.error, " of its size");
-    if (to_nan) how = " to NaN";
-    if (std::isinf(chaos.error)) how = ", which is 0 without it";
-    return {.does_not_apply = text("chaotic: rounding alone moves ", chaos.note, how)};
-  }
-  if (!result.holds() && norms_signs(config, batch.context))
+  const Result result =
+      worst.result(text("the engine that trains (", name_of(given.config.train.precision),
+                        ") equals the one in double: loss, sites, gradients", size_of(view(batch))),
+                   is_bf16 ? 5e-2 : 1e-4);
+  // Norms' statistics amplify rounding inside of an op; without them it is enough to round the sites.
+  const Outcome outcome = unless_chaotic(result, exact, view(batch), expected, is_bf16 ? 0x1p-8 : 0x1p-22,
+                                         norm_row(config.norm).has_statistics());
+  if (!result.holds() && !outcome.results.empty() && norms_signs(config, batch.context))
     return {.does_not_apply = text(result.note, " rests on signs: a norm here is over two numbers")};
-  return unless_nan(given, {{result}});
+  return unless_nan(given, outcome);
 }
 
 }  // namespace normscope

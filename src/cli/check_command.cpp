@@ -1,9 +1,9 @@
 // normscope check CONFIG: verifies the wiring of a config's model, law by law.
-#include "check/check.h"
-
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 
+#include "check/check.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "config/load.h"
@@ -32,12 +32,13 @@ Exit run(const CommandLine& line) {
     for (const Result& result : outcome.results) {
       std::cout << (result.holds() ? "ok    " : "FAIL  ") << aligned_left(shown(result.error), 10)
                 << aligned_left(shown(result.limit), 9) << number << result.law << '\n';
-      held += result.holds();
-      if (result.holds()) continue;
-      std::cout << aligned_left("", 28) << result.note << '\n';
-      failed.push_back(text(i + 1, " (", check.name, ")"));
+      if (!result.holds()) std::cout << aligned_left("", 28) << result.note << '\n';
     }
-    if (outcome.results.empty())
+    if (!std::ranges::all_of(outcome.results, &Result::holds))
+      failed.push_back(text(i + 1, " (", check.name, ")"));
+    else if (!outcome.results.empty())
+      ++held;
+    else
       std::cout << aligned_left("-", 25) << number << check.name << ": does not apply, "
                 << outcome.does_not_apply << '\n';
     std::cout.flush();

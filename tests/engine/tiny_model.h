@@ -1,4 +1,4 @@
-// A model small enough for finite differences, with every 1-D parameter off its start.
+// A model small enough for a derivative by every parameter, with every 1-D parameter off its start.
 #pragma once
 
 #include "check/check.h"

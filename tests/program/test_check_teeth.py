@@ -214,7 +214,7 @@ FAULTS = [
      [("model/model.cpp", "tape.set_listener(listener); pass.branch_progress = «branch_progress»;", "1e9")],
      WARM_UP, {5}),
     ("whole branches in evaluation during their warm-up", "model/model.cpp",
-     [("model/model.cpp", "pass.eval_mode = true; pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {3}),
+     [("model/model.cpp", "pass.eval_mode = true; pass.branch_progress = «branch_progress»;", "1e9")], WARM_UP, {5}),
     ("a branch factor that counts blocks from 0", "model/transformer.cpp",
      [("model/transformer.cpp", "«std::min(pass.branch_progress / layer, 1.0)»",
        "std::min(pass.branch_progress / std::max(1, layer - 1), 1.0)")], WARM_UP, {5}),

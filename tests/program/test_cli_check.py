@@ -26,6 +26,8 @@ class Check(CliTest):
                 errors[int(match[1])] = []
         self.assertEqual(list(errors), sorted(errors))
         self.assertEqual(set(errors), set(range(1, 7)), result.stdout)
+        broken = {law for law, values in errors.items() if not max(values, default=0) <= self.limits.get(law, 0)}
+        self.assertIn(f"\n{6 - len(broken) - len(self.skipped(errors))} laws hold, {len(broken)} fail\n", result.stdout)
         return errors, result
 
     def skipped(self, errors):
@@ -45,9 +47,8 @@ class Check(CliTest):
             with self.subTest(model):
                 errors, result = self.check(**model)
                 self.assertEqual(self.skipped(errors), skipped, result.stdout)
-                self.assertIn("laws hold", result.stdout)
                 self.assertEqual(result.stderr, "")
-                self.assertRegex(result.stdout, r" gradients of (\d+) of \1 tensors equal central differences")
+                self.assertRegex(result.stdout, r" gradients of \d+ tensors equal the exact derivatives")
                 # Not all of it can be exact: double was rounded, float compared with double.
                 self.assertGreater(errors[4][0], 1e-9)
                 self.assertGreater(errors[3][0], 0)
@@ -78,7 +79,7 @@ class Check(CliTest):
         self.assertRegex(result.stdout,
                          r"precision: does not apply, chaotic: rounding alone moves \S+ by ")
 
-    def test_gradients_too_small_for_differences_of_losses(self):
+    def test_gradients_that_are_small_beside_the_loss(self):
         self.check(norm_placement="rezero", activation="swiglu", n_layer=3, d_model=64, tie_embeddings=True,
                    init={"scheme": "gpt2", "embed_std": 0.02})
 
