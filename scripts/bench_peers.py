@@ -4,7 +4,7 @@
     scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, if this one has not
 
 For each shape, float32 and bf16, and each number of threads: `normscope bench`, PyTorch eager and PyTorch compiled take
-turns, each in a process of its own; medians over the rounds. PyTorch's side is lib/torch_peer.py, in the form of
+turns, each in a process of its own; medians over the rounds. PyTorch's side is lib/model/torch_peer.py, in the form of
 attention that a short trial finds faster. Memory is the peak of whole processes, PyTorch's libraries included.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import ROOT, Parser, program
+from lib.base.command import ROOT, Parser, program
 
 BINARY = program()
 PEER = ROOT / "scripts" / "lib" / "torch_peer.py"

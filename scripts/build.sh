@@ -12,4 +12,4 @@ if [ -n "$made_for" ] && [ "$made_for" != "$(pwd -P)" ]; then
   exit 1
 fi
 cmake -S . -B build -DCMAKE_BUILD_TYPE=Release >/dev/null
-cmake --build build --parallel "$(python3 scripts/lib/processors.py)" ${1:+--target "$@"} -- --quiet
+cmake --build build --parallel "$(python3 scripts/lib/base/processors.py)" ${1:+--target "$@"} -- --quiet

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from torch_model import Transformer, measure  # first: it finds a Python that has torch
-import numpy as np
-import torch
+from torch_model import Transformer, measure  # first: it says where torch is to be had
 
-from lib import run_weights, safetensors_io
-from lib.command import ScriptError
+from lib.base.command import ScriptError
+from lib.logs import np, run_weights, safetensors_io
+
+import torch
 
 MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of computed tensors; other names are parameters, or in PLAIN
 WORST = 8  # tensors shown

@@ -32,11 +32,11 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, run_command, text_table
-from lib.comparison import comparison
-from lib.pairs import CLEAR
-from lib.ranges import checked, measured, tables_in, titles_of
-from lib.runs import find_runs
+from lib.base.command import Parser, ScriptError, printable, run_command, text_table
+from lib.compare.comparison import comparison
+from lib.compare.pairs import CLEAR
+from lib.compare.ranges import checked, measured, tables_in, titles_of
+from lib.logs.runs import find_runs
 
 EXAMPLES = """examples:
   scripts/compare.py runs/quickstart/pre runs/quickstart/post

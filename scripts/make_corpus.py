@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, run_command
-from lib.files import natural_order, require_output, same_file, write_atomically
+from lib.base.command import Parser, ScriptError, printable, run_command
+from lib.base.files import natural_order, require_output, same_file, write_atomically
 
 EXAMPLES = """examples:
   scripts/make_corpus.py src README.md -o runs/self.txt           this project's own source

@@ -13,13 +13,14 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
-from lib.command import Parser
-from lib.figures import PAPERS, look, styled
-from lib.output import output_path, save
-from lib.groups import group_by_config
-from lib.runs import find_runs, main
-from lib.sites import SITES
+from lib.base.command import Parser, main
+from lib.compare.groups import group_by_config
+from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
+                         plot_steps)
+from lib.figures.layout import PAPERS, look, styled
+from lib.figures.output import output_path, save
+from lib.logs.runs import find_runs
+from lib.logs.sites import SITES
 
 EXAMPLES = """examples:
   scripts/plot.py layers runs/quickstart/pre runs/quickstart/post -o layers.png

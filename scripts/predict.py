@@ -30,14 +30,13 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser, ScriptError, printable, text_table
-from lib.embedding_and_head import text_of_config
-from lib.mean_field import TOLERANCE, allowed, first_step_fault, logged_sites, predict, resolved, tokens_of
-from lib.run_text import require_text
-from lib.runs import Run, find_runs, main, np
-from lib.sites import SITES
-
-from lib import safetensors_io  # after runs, which finds a python3 that has numpy
+from lib.base.command import Parser, ScriptError, main, printable, text_table
+from lib.logs import np, safetensors_io
+from lib.logs.run_text import require_text
+from lib.logs.runs import Run, find_runs
+from lib.logs.sites import SITES
+from lib.theory.embedding_and_head import text_of_config
+from lib.theory.mean_field import TOLERANCE, allowed, first_step_fault, logged_sites, predict, resolved, tokens_of
 
 # ---- comparison with a measurement ------------------------------------------------------------------------------
 

@@ -9,17 +9,18 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
-from lib.command import Parser
-from lib.figures import styled
-from lib.files import write_atomically
-from lib.output import file_bytes, output_path
-from lib.report_data import page_data
-from lib.report_page import bullets, folded, notes, page, picture, pre, section, swatch, table, text
-from lib.comparison import comparison
-from lib.groups import shared_settings
-from lib.runs import RUNNING, ScriptError, find_runs, main, printable, shortened
-from lib.sites import Branches, Site, TokenCosine
+from lib.base.command import Parser, ScriptError, main, printable
+from lib.base.files import write_atomically
+from lib.compare.comparison import comparison
+from lib.compare.groups import shared_settings
+from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
+                         plot_steps)
+from lib.figures.layout import styled
+from lib.figures.output import file_bytes, output_path
+from lib.logs.runs import RUNNING, find_runs, shortened
+from lib.logs.sites import Branches, Site, TokenCosine
+from lib.page.report_data import page_data
+from lib.page.report_page import bullets, folded, notes, page, picture, pre, section, swatch, table, text
 
 EXAMPLES = """examples:
   scripts/report.py runs/quickstart/pre runs/quickstart/post

@@ -20,14 +20,15 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import papers_run, runs
-from lib.command import ROOT, Parser
-from lib.files import lock, require_output, write_atomically
-from lib.papers import PAGE, config_of, experiment, names_of_experiments
-from lib.papers_pictures import save
-from lib.papers_results import file_of, load, of_data, rounded, text_of
-from lib.papers_tables import markdown
-from lib.progress import clock
+from lib.base import command
+from lib.base.command import ROOT, Parser
+from lib.base.files import lock, require_output, write_atomically
+from lib.base.progress import clock
+from papers.lib import papers_run
+from papers.lib.papers import PAGE, config_of, experiment, names_of_experiments
+from papers.lib.papers_pictures import save
+from papers.lib.papers_results import file_of, load, of_data, rounded, text_of
+from papers.lib.papers_tables import markdown
 
 
 def block(name, module, results, judged=True):
@@ -132,4 +133,4 @@ def main():
 
 
 if __name__ == "__main__":
-    runs.main(main, "reproduce")
+    command.main(main, "reproduce")

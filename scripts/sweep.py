@@ -40,12 +40,13 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib import processors, sweep_time
-from lib.command import Parser, ScriptError, argument, printable, program, run_command
-from lib.files import read_json
-from lib.grid import folder_name, load_sweep, resolve
-from lib.progress import Display, clock, counted
-from lib.sweep_folder import Table, steps_left
+from lib.base import processors
+from lib.base.command import Parser, ScriptError, argument, printable, program, run_command
+from lib.base.files import read_json
+from lib.base.progress import Display, clock, counted
+from lib.sweeps import sweep_time
+from lib.sweeps.grid import folder_name, load_sweep, resolve
+from lib.sweeps.sweep_folder import Table, steps_left
 
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)

@@ -6,7 +6,7 @@ case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
 cd "$(dirname "$0")/.."
 
 scripts/build.sh
-cores=$(python3 scripts/lib/processors.py)
+cores=$(python3 scripts/lib/base/processors.py)
 cd build
 # One test more than cores: some tests are idle while a process ends.
 ctest --output-on-failure --no-tests=error --parallel "$((cores + 1))" "$@"

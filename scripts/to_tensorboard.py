@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.command import Parser
-from lib.files import write_atomically
-from lib.runs import find_runs, main, printable
-from lib.sites import Site
+from lib.base.command import Parser, main, printable
+from lib.base.files import write_atomically
+from lib.logs.runs import find_runs
+from lib.logs.sites import Site
 
 SKIPPED = ("step", "tokens", "seconds")  # columns that are axes, not curves
 

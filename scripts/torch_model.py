@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""normscope's model in PyTorch: its parameter names and measured sites, by the equations of lib/forward.py.
+"""normscope's model in PyTorch: its parameter names and measured sites, by the equations of lib/model/forward.py.
 
     import torch_model
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.system_python import restart
+from lib.base.system_python import restart
 
 try:
     import torch
@@ -25,10 +25,10 @@ except ImportError as import_error:
     advice = f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ..."
     restart(import_error, advice, topic="torch")
 
-from lib import run_weights
-from lib.command import ScriptError, printable
-from lib.forward import Decoder, equation
-from lib.keys import NORMS, PLACEMENTS, placements, require_every_key
+from lib.base.command import ScriptError, printable
+from lib.base.keys import NORMS, PLACEMENTS, placements, require_every_key
+from lib.logs import run_weights
+from lib.model.forward import Decoder, equation
 
 
 def shapes_of(model, vocab_size):
@@ -158,7 +158,7 @@ def measure(model, tokens, targets):
 
 
 def load(path, dtype=torch.float32):
-    """The model of a safetensors file, or of the newest weights in a run folder (lib/run_weights.py), ready for
+    """The model of a safetensors file, or of the newest weights in a run folder (lib/logs/run_weights.py), ready for
     evaluation, and its vocabulary, a list of code points. model.source says which file and step."""
     file, tensors, metadata = run_weights.newest_weights(path)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}

@@ -2,9 +2,9 @@
 
 import math
 
-from lib import mean_field
-from lib.experiment import (INK, MUTED, PALETTE, Claim, amplification, depth_ticks, drawing, figure_of, loss_table,
-                            matplotlib, np, rates, sweep, write_unit)
+from lib.theory import mean_field
+from papers.lib.experiment import (INK, MUTED, PALETTE, Claim, amplification, depth_ticks, drawing, figure_of,
+                                   loss_table, matplotlib, np, rates, sweep, write_unit)
 
 RATES = ("0.0003", "0.001", "0.003")
 LEARNT = 2.8  # nats: a final loss below it

@@ -1,6 +1,6 @@
 """Kanavalau et al. 2026: pre-norm's final norm anchors the scale of what the head reads."""
 
-from lib.experiment import Claim, Model, curve, learns, loss_table, unit
+from papers.lib.experiment import Claim, Model, curve, learns, loss_table, unit
 
 LINES = {"with a final norm": {"final_norm": "true"}, "without": {"final_norm": "false"}}
 

@@ -1,6 +1,6 @@
 """How far BatchNorm's loss in evaluation is from its loss in training, by batch size; LayerNorm is the control."""
 
-from lib.experiment import Claim, choices, loss_table, np, read_csv, spread, table_of
+from papers.lib.experiment import Claim, choices, loss_table, np, read_csv, spread, table_of
 
 NORMS = choices("norm", "batchnorm", "layernorm")
 BATCHES = choices("batch_size", 2, 4, 8, 32, name="batch {}")

@@ -1,6 +1,6 @@
 """Kalamkar et al. 2019: does training in bf16 cost anything, by placement?"""
 
-from lib.experiment import Claim, loss_table, placements
+from papers.lib.experiment import Claim, loss_table, placements
 
 PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 

@@ -1,6 +1,6 @@
 """Does the FFN need its biases?"""
 
-from lib.experiment import Claim, loss_table
+from papers.lib.experiment import Claim, loss_table
 
 LINES = {"FFN without biases": {"ffn_bias": "false"}, "with": {"ffn_bias": "true"}}
 

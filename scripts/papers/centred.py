@@ -1,7 +1,7 @@
 """Gupta et al. 2024: how large the mean over features of a token's vector is, before and after training, by norm."""
 
-from lib.experiment import (DASHES, PALETTE, Claim, Line, Model, Panel, by_layer, config_of, fresh, markdown, probe,
-                            spread, sweep)
+from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, Model, Panel, by_layer, config_of, fresh, markdown,
+                                   probe, spread, sweep)
 
 NORMS, PLACEMENTS = ("layernorm", "rmsnorm"), ("pre", "sandwich", "post", "deepnorm")
 VARIANTS = {(norm, placement): {"norm": norm, "norm_placement": placement}

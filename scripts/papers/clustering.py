@@ -1,7 +1,7 @@
 """How fast tokens become alike with depth before training, by the norm's place, compared with theory."""
 
-from lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np, placements,
-                            probe, stream, write_unit)
+from papers.lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np,
+                                   placements, probe, stream, write_unit)
 
 PLACEMENTS = ("post", "pre", "pre_scaled", "peri", "mix")
 SMALLEST = 1e-5  # of 1 - cosine: below it float32 has too few digits

@@ -1,7 +1,7 @@
 """Noci et al. 2022: the tokens of a deep post-norm become one vector, unless branches weigh less."""
 
-from lib.experiment import (Claim, Panel, amplification, beside_laws, choices, fresh, learns, loss_table, predicted,
-                            stays_at_unigram, table_of, token_cosine)
+from papers.lib.experiment import (Claim, Panel, amplification, beside_laws, choices, fresh, learns, loss_table,
+                                   predicted, stays_at_unigram, table_of, token_cosine)
 
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × L^-½": {"branch_scale": "L^-0.5"}}
 DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")

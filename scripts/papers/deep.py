@@ -1,6 +1,6 @@
 """Which cures for post-norm's depth train without warm-up, at L 24 and L 48?"""
 
-from lib.experiment import choices, learns, loss_table, placements, stays_at_unigram
+from papers.lib.experiment import choices, learns, loss_table, placements, stays_at_unigram
 
 
 def claims(runs):

@@ -1,6 +1,6 @@
 """Ramasinghe et al. 2026: does the loss become sharper with depth?"""
 
-from lib.experiment import Claim, Model, choices, fresh, log_slope, sharpness, spread, table_of
+from papers.lib.experiment import Claim, Model, choices, fresh, log_slope, sharpness, spread, table_of
 
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
 DEPTHS = choices("n_layer", 6, 12, 24, name="L {}")

@@ -1,6 +1,6 @@
 """CompleteP, Dey et al. 2025: with branches scaled by 1/L, is the best rate of a shallow model that of a deep one?"""
 
-from lib.experiment import Claim, choices, loss_table, losses_by_rate, rates
+from papers.lib.experiment import Claim, choices, loss_table, losses_by_rate, rates
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}

@@ -1,6 +1,6 @@
 """arXiv 2603.27432: what becomes of the direction that a norm's centring takes from the next matrix?"""
 
-from lib.experiment import Claim, Model, fresh, markdown, np
+from papers.lib.experiment import Claim, Model, fresh, markdown, np
 
 READERS = ("attn.qkv", "ffn.in")  # the matrices that read a norm, in each block
 NORMS = ("layernorm", "rmsnorm")

@@ -1,6 +1,6 @@
 """Dynamic Tanh (Zhu et al. 2025) and Derf (Chen et al. 2025) in the place of LayerNorm."""
 
-from lib.experiment import Claim, choices, loss_table
+from papers.lib.experiment import Claim, choices, loss_table
 
 
 def claims(runs):

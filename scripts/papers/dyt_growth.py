@@ -2,7 +2,7 @@
 
 import math
 
-from lib.experiment import Claim, distance_from_law, growth_of_gradient, law_of_growth, probe
+from papers.lib.experiment import Claim, distance_from_law, growth_of_gradient, law_of_growth, probe
 
 DEPTHS = (6, 12, 24, 48, 96)
 VARIANTS = {(norm, depth): {"norm": norm, "n_layer": depth} for norm in ("layernorm", "dyt") for depth in DEPTHS}

@@ -2,7 +2,7 @@
 
 import math
 
-from lib.experiment import Claim, markdown, np, read_csv
+from papers.lib.experiment import Claim, markdown, np, read_csv
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out", "head")  # the size of the last one matters to the loss
 

@@ -1,7 +1,8 @@
 """Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
 
-import measure
-from lib.experiment import INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, spread, write_unit
+from lib.model import measures
+from papers.lib.experiment import (INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, spread,
+                                   write_unit)
 
 PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
               "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order
@@ -11,7 +12,7 @@ WITH_FINAL_NORM = ("pre", "sandwich")
 
 def rises(run):
     """The rise of the validation loss with each norm frozen, in the order of the forward pass; the last: with all."""
-    frozen = measure.freeze(measure.Model(run.folder))
+    frozen = measures.freeze(measures.Model(run.folder))
     return [*(norm["rise"] for norm in frozen["norms"].values()), frozen["all"]]
 
 

@@ -1,8 +1,8 @@
 """arXiv 2511.10566: what do a norm's gain and bias do for memorising, under pre-norm and under post-norm?"""
 
-import measure
-from lib.experiment import Claim
+from lib.model import measures
 from papers import gap
+from papers.lib.experiment import Claim
 
 LEVEL = 2.0  # a training loss
 PLACEMENTS, AFFINE = ("pre", "post"), {"with gain and bias": "true", "without": "false"}
@@ -10,14 +10,14 @@ PLACEMENTS, AFFINE = ("pre", "post"), {"with gain and bias": "true", "without": 
 
 def rises(run):
     """The rise of the loss on the memorised batch with gain 1 and bias 0 in the norms of each block."""
-    model = measure.Model(run.folder)
+    model = measures.Model(run.folder)
 
     def loss(block):
-        decoder = measure.decoder_of(model, measure.Decoder)
+        decoder = measures.decoder_of(model, measures.Decoder)
         for name, array in decoder.weights.items():
             if name.startswith(f"blocks.{block}.") and "_norm." in name:
                 array[:] = name.endswith("weight")
-        return measure.cross_entropy(decoder.logits(model.tensors["tokens"]), model.tensors["targets"])
+        return measures.cross_entropy(decoder.logits(model.tensors["tokens"]), model.tensors["targets"])
 
     return [loss(block) - loss(None) for block in range(run.value("model.n_layer"))]
 

@@ -1,7 +1,7 @@
 """Derf, Chen et al. 2025: do bounded functions in the place of norms generalise better at an equal training loss?"""
 
-from lib.experiment import (DASHES, PALETTE, Claim, Line, choices, draw, drawing, figure_of, markdown, np, read_csv,
-                            seeds_of, spread, write_unit)
+from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, choices, draw, drawing, figure_of, markdown, np,
+                                   read_csv, seeds_of, spread, write_unit)
 
 NORMS = choices("norm", "layernorm", "rmsnorm", "dyt", "derf")
 LEVELS = (2.5, 2.2, 2.0, 1.8, 1.5)  # training losses, falling

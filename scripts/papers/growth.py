@@ -1,7 +1,7 @@
 """The growth of the residual stream with depth at initialisation, compared with the law of each placement, whose closed
 form is on the page."""
 
-from lib.experiment import Claim, Panel, beside_laws, distance_from_law, placements, probe, stream
+from papers.lib.experiment import Claim, Panel, beside_laws, distance_from_law, placements, probe, stream
 
 PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
 

@@ -1,7 +1,7 @@
 """HybridNorm, Zhuo et al. 2025, against pre-norm."""
 
-from lib.experiment import Claim, loss_table, placements
 from papers.init import INITS
+from papers.lib.experiment import Claim, loss_table, placements
 
 
 def claims(runs):

@@ -2,8 +2,8 @@
 
 import re
 
-from lib import safetensors_io
-from lib.experiment import STYLES, Claim, Line, Model, Panel, by_layer, learns, normscope, np, seeds_of, unit
+from lib.logs import safetensors_io
+from papers.lib.experiment import STYLES, Claim, Line, Model, Panel, by_layer, learns, normscope, np, seeds_of, unit
 
 PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
 

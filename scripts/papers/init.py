@@ -1,6 +1,6 @@
 """Is the place of the norm the cause, or the size of the branches, compared with the stream?"""
 
-from lib.experiment import Claim, learns, loss_table, placements, stays_at_unigram
+from papers.lib.experiment import Claim, learns, loss_table, placements, stays_at_unigram
 
 INITS = {
     "Xavier, unit embeddings": {"scheme": "xavier_normal"},

@@ -1,6 +1,6 @@
 """Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they tolerate depth and rate without warm-up?"""
 
-from lib.experiment import choices, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
+from papers.lib.experiment import choices, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
 
 PLACEMENTS = ("pre", "deepnorm", "keel")
 DEPTHS = (24, 48, 96)

@@ -3,8 +3,8 @@
 import math
 from operator import itemgetter
 
-from lib.experiment import (Claim, Panel, beside_laws, config_of, distance_from_law, fresh, np, placements, probe,
-                            read_csv, stream, unit)
+from papers.lib.experiment import (Claim, Panel, beside_laws, config_of, distance_from_law, fresh, np, placements,
+                                   probe, read_csv, stream, unit)
 
 PLACEMENTS = placements("pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid")
 ACTIVATIONS = {activation: {"norm_placement": "post", "activation": activation, "n_layer": 24}

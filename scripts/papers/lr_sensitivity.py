@@ -1,6 +1,6 @@
 """Wortsman et al. 2023: how much the loss depends on the learning rate, by placement, with and without qk_norm."""
 
-from lib.experiment import Claim, loss_table, losses_by_rate, np, placements, rates, read_csv, table_of
+from papers.lib.experiment import Claim, loss_table, losses_by_rate, np, placements, rates, read_csv, table_of
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 PLACEMENTS = placements("post", "deepnorm", "pre", "sandwich", "res_post")

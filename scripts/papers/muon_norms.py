@@ -1,6 +1,6 @@
 """Abouzeid 2026: does a bounded function of each feature stand in for a norm under Muon as well as under AdamW?"""
 
-from lib.experiment import Claim, loss_table, rates
+from papers.lib.experiment import Claim, loss_table, rates
 
 RATES = ("0.001", "0.004")
 LINES = {f"{optimizer}, {norm}": {"optimizer": optimizer, "norm": norm, "norm_alpha": alpha}

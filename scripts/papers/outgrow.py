@@ -1,6 +1,7 @@
 """Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
 
-from lib.experiment import COLORS, LINES, Claim, Line, Panel, by_layer, curve, loss_table, placements, rates, seeds_of
+from papers.lib.experiment import (COLORS, LINES, Claim, Line, Panel, by_layer, curve, loss_table, placements, rates,
+                                   seeds_of)
 
 PLACEMENTS = ("pre", "sandwich", "peri")
 RATES = ("0.001", "0.01")

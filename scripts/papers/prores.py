@@ -1,6 +1,6 @@
 """ProRes, Chen et al. 2026: does it help to let the branches of deeper blocks grow to their full weight later?"""
 
-from lib.experiment import Claim, choices, loss_table, placements
+from papers.lib.experiment import Claim, choices, loss_table, placements
 
 PLACEMENTS = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
 

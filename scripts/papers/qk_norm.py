@@ -1,6 +1,6 @@
 """Does a norm on queries and keys raise the largest rate that learns?"""
 
-from lib.experiment import Claim, loss_table, losses_by_rate, rates
+from papers.lib.experiment import Claim, loss_table, losses_by_rate, rates
 
 LINES = {"without": {"qk_norm": "false"}, "with": {"qk_norm": "true"}}
 

@@ -1,7 +1,7 @@
 """The length and the direction of weights before a norm: steps can only lengthen them, decay only shortens them."""
 
-from lib.experiment import (PALETTE, Claim, Line, Model, Panel, by_layer, choices, fresh, markdown, np, read_csv,
-                            seeds_of)
+from papers.lib.experiment import (PALETTE, Claim, Line, Model, Panel, by_layer, choices, fresh, markdown, np, read_csv,
+                                   seeds_of)
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
 CONTROL = "head"  # whose length matters to the loss

@@ -2,9 +2,9 @@
 
 import math
 
-from lib.experiment import (DASHES, PALETTE, Claim, Line, choices, config_of, depth_ticks, draw, drawing, figure_of,
-                            growth_of_gradient, law_of_growth, learns, loss_table, np, probe, scale_y,
-                            stays_at_unigram, sweep, write_unit)
+from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, choices, config_of, depth_ticks, draw, drawing,
+                                   figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, scale_y,
+                                   stays_at_unigram, sweep, write_unit)
 
 DEPTHS = [2, 4, 8, 16, 32, 48]
 STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),

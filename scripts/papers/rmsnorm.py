@@ -1,6 +1,6 @@
 """Zhang & Sennrich 2019: does it cost anything not to subtract the mean?"""
 
-from lib.experiment import Claim, choices, loss_table
+from papers.lib.experiment import Claim, choices, loss_table
 
 NORMS = choices("norm", "layernorm", "rmsnorm")
 

@@ -2,7 +2,7 @@
 
 import re
 
-from lib.experiment import Claim, markdown, np, read_csv
+from papers.lib.experiment import Claim, markdown, np, read_csv
 
 KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v, o": r"attn\.(v|out)\.",
          "norms": r"_norm\."}

@@ -1,7 +1,7 @@
 """Adam's spikes (arXiv 2506.04805): v decays while gradients are small, until a curvature passes what Adam bears."""
 
-from lib import safetensors_io
-from lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, choices, markdown, np, read_csv, spread
+from lib.logs import safetensors_io
+from papers.lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, choices, markdown, np, read_csv, spread
 
 BETAS = choices("beta2", "0.9", "0.99", "0.999", name="β2 {}")
 CALM, GROWING, LAST = 200, 222, 600  # steps; the first two of β2 0.999 with seed 1

@@ -1,7 +1,7 @@
 """arXiv 2512.08217: a weight decay in proportion to the rate keeps the sizes of weights over rates."""
 
-from lib.experiment import PALETTE, Claim, Line, Panel, by_layer, choices, np, rates, table_of
 from papers.equilibrium import MATRICES, size_over_law
+from papers.lib.experiment import PALETTE, Claim, Line, Panel, by_layer, choices, np, rates, table_of
 
 RATES, DECAYS = ("0.001", "0.002", "0.004"), ("0.5", "1", "2")
 RULES = {"wd fixed": ("1", "1", "1"), "wd in proportion to lr": DECAYS}

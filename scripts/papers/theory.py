@@ -3,7 +3,7 @@
 import math
 from operator import itemgetter
 
-from lib.experiment import COLORS, Claim, Panel, beside_laws, markdown, np, placements, probe, stream
+from papers.lib.experiment import COLORS, Claim, Panel, beside_laws, markdown, np, placements, probe, stream
 
 VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
             "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},

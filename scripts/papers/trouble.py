@@ -1,6 +1,6 @@
 """The trouble with Norm(x + F(x)), before training and after five steps: the gradient by layer, and the tokens."""
 
-from lib.experiment import STYLES, Claim, Line, Panel, by_layer, placements, read_csv, seeds_of
+from papers.lib.experiment import STYLES, Claim, Line, Panel, by_layer, placements, read_csv, seeds_of
 
 PLACEMENTS = placements("pre", "post")
 TIMES = ("before training", "after five steps")

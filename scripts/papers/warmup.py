@@ -1,6 +1,6 @@
 """Xiong et al. 2020, figure 2: post-norm needs its warm-up, pre-norm does not."""
 
-from lib.experiment import Claim, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
+from papers.lib.experiment import Claim, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
 
 RATES = ("0.0005", "0.001", "0.003")
 LINES = {f"{placement}{name}": {"norm_placement": placement, "warmup_steps": steps}

@@ -1,6 +1,6 @@
 """Does a transformer need norms at all, and their gain and bias?"""
 
-from lib.experiment import Claim, loss_table, rates
+from papers.lib.experiment import Claim, loss_table, rates
 
 RATES = ("0.0003", "0.001", "0.003")
 LINES = {"L 2, with norms": {"norm": "layernorm", "n_layer": 2, "norm_affine": "true"},

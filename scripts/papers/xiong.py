@@ -1,7 +1,7 @@
 """Xiong et al. 2020, theorem 1: the gradient of the last block's second FFN matrix, by depth."""
 
-from lib.experiment import (COLORS, Claim, Line, depth_ticks, draw, drawing, figure_of, log_slope, matplotlib,
-                            name_ends, np, probe, read_csv, whole_x, write_unit)
+from papers.lib.experiment import (COLORS, Claim, Line, depth_ticks, draw, drawing, figure_of, log_slope, matplotlib,
+                                   name_ends, np, probe, read_csv, whole_x, write_unit)
 
 PLACEMENTS = ("pre", "post")
 DEPTHS = (6, 8, 10, 12, 14, 24, 48)

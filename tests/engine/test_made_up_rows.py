@@ -28,7 +28,7 @@ PLACEMENT = [
      ' .norm_in = true, .norm_out = true, .alpha = {3, 0.5}},'),
     ("src/check/equations.cpp", "if (kind == deepnorm)",
      "if (kind == made_up) return F ? N2(join(std::sqrt(3 * L), *F)) : N(x);\n    if (kind == deepnorm)"),
-    ("scripts/lib/forward.py", '"none": lambda: skip',
+    ("scripts/lib/model/forward.py", '"none": lambda: skip',
      '"made_up": lambda: N2((3 * L) ** 0.5 * skip + a * F(N(x))),\n            "none": lambda: skip'),
 ]
 # y = g x / (2 rms(x))
@@ -43,7 +43,7 @@ NORM = [
      "config.norm != NormKind::rmsnorm && config.norm != NormKind::made_up;"),
     ("src/check/equations.cpp", "const double *gain = parameter(name",
      "for (double& half : y) half /= config.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
-    ("scripts/lib/forward.py", '"none": lambda net',
+    ("scripts/lib/model/forward.py", '"none": lambda net',
      '"made_up": lambda net, name, x: net.scaled(name, x, -1) / 2,\n    "none": lambda net'),
 ]
 # A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again,
@@ -109,7 +109,7 @@ class MadeUpRows(unittest.TestCase):
         for header, edits in (("norms", NORM), ("placement", PLACEMENT)):
             comment = mutants.source_path(f"model/{header}.h").read_text(encoding="utf-8").partition("#pragma")[0]
             named = set(re.findall(r"\S+\.(?:py|cpp)", comment))
-            self.assertEqual(named, {"check/equations.cpp", "scripts/lib/forward.py"})
+            self.assertEqual(named, {"check/equations.cpp", "scripts/lib/model/forward.py"})
             self.assertLessEqual(named, {name.removeprefix("src/") for name in files(edits)})
         self.assertEqual((len(files(PLACEMENT)), len(files(NORM))), (3, 4))
 

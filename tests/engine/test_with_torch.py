@@ -16,19 +16,20 @@ import tempfile
 import unittest
 
 import numpy as np
+from test_check_random import drawn
 
 from cli import LONG, ROOT, TEXT, CliTest, read_safetensors
-from test_check_random import drawn
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
     sys.exit(77)
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import measure
 import torch
-import torch_combinations as checker
 import torch_model
 from check_with_torch import differences, recompute
+
+import torch_combinations as checker
+from lib.model import measures
 
 COUNT, FIRST_SEED = 1000 if LONG else 40, 0
 TIMES, MANY_TIMES = 3, 10  # as far off as PyTorch: in a few by chance, as PyTorch is from us; in none
@@ -181,11 +182,11 @@ class BranchWarmUp(CliTest):
 
     def test_measures_are_of_the_step(self):
         tensors, _ = self.dumped("step", "--from", self.run_folder.path)
-        model = measure.Model(self.run_folder.path)
+        model = measures.Model(self.run_folder.path)
         self.assertEqual(model.tensors["loss"], tensors["loss"])
         for name in ("logits", "act.2.stream"):
             np.testing.assert_array_equal(model.tensors[name], tensors[name])
-        self.assertAlmostEqual(measure.lens(model)[-1], float(tensors["loss"][0]), places=5)
+        self.assertAlmostEqual(measures.lens(model)[-1], float(tensors["loss"][0]), places=5)
 
 
 if __name__ == "__main__":

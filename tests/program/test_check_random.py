@@ -14,7 +14,7 @@ import sys
 import unittest
 
 from cli import LONG, ROOT, TEXT, CliTest
-from lib import keys
+from lib.base import keys
 
 COUNT, FIRST_SEED = 400 if LONG else 30, 0
 NORMS, PLACEMENTS = list(keys.NORMS), list(keys.PLACEMENTS)

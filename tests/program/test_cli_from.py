@@ -7,7 +7,9 @@ import unittest
 
 from cli import TEXT, CliTest, Run, merged
 
-from lib import groups, plot_layers, runs  # in scripts, which cli.py puts on the path
+from lib.compare import groups  # in scripts, which cli.py puts on the path
+from lib.figures import plot_layers
+from lib.logs import runs
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "config.json", "sample.txt")
 

@@ -14,7 +14,7 @@ import unittest
 
 from cli import LONG, TINY, CliTest, Run, merged
 
-from lib.keys import HISTORY, NORMS, PLACED, PLACEMENTS, fields
+from lib.base.keys import HISTORY, NORMS, PLACED, PLACEMENTS, fields
 
 CONFIGS, CHANGES = (200, 6) if LONG else (6, 4)  # the number of random configs, and of changes of each that are trained
 # Values of each key. A random config takes one; a run with the first of them is compared with a run with another.

@@ -13,8 +13,8 @@ import unittest
 from pathlib import Path
 
 from cli import LONG, ROOT, TEXT, CliTest, Run, environment, header_and_data, run_script, without_comparison
-from lib import comparison
-from lib.runs import find_runs
+from lib.compare import comparison
+from lib.logs.runs import find_runs
 
 FIRST = int(os.environ.get("NORMSCOPE_SEED", "1"))
 TEXTS = [TEXT[:600], TEXT[:600] + "e", TEXT[600:1000], "e" + TEXT[600:1000]]  # two pairs are alike, end to end

@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 
 from cli import TINY, CliTest, Run, merged, read_safetensors
-import measure  # in scripts, which cli.py puts on the path
+from lib.model import measures
 
 MODEL = {"n_layer": 2, "n_head": 3, "d_model": 24, "d_ff": 40, "context": 20, "init": {"std": 0.3}}
 CASES = {
@@ -156,11 +156,11 @@ class Instruments(CliTest):
         """--freeze takes the windows that the program evaluates, with the branch factors of the weights' step."""
         changes = {"model": {**MODEL, "activation": "relu"}, "data": {"val_fraction": 0.5},
                    "train": {"steps": 8, "lr": 0.003, "branch_warmup_steps": 6}}
-        length = math.ceil(measure.CHARACTERS / MODEL["context"])
+        length = math.ceil(measures.CHARACTERS / MODEL["context"])
         run = self.train("run", merged(changes, {"train": {"batch_size": 1}, "eval": {"batches": length}}))
-        model = measure.Model(run.path)
-        self.assertEqual(len(measure.validation_windows(model)[0]), length)
-        self.assertAlmostEqual(measure.freeze(model)["loss"], run.summary["best_val_loss"], delta=1e-5)
+        model = measures.Model(run.path)
+        self.assertEqual(len(measures.validation_windows(model)[0]), length)
+        self.assertAlmostEqual(measures.freeze(model)["loss"], run.summary["best_val_loss"], delta=1e-5)
 
     def test_parameters(self):
         """The weights of queries, keys and values are the thirds of attn.qkv.weight; a learned scale is one number."""

@@ -20,7 +20,7 @@ from cli import BINARY, ROOT, TEXT, CliTest, environment, run_script
 from mutants import source_path
 from made_runs import draw_once
 
-from lib import sweep_time  # in scripts, which cli.py puts on the path
+from lib.sweeps import sweep_time  # in scripts, which cli.py puts on the path
 
 NOT_HERE = ("scripts/test.sh", "scripts/get_tinyshakespeare.sh")  # they run all tests, and need the network
 FAILING = "check configs/deep_pre.json --set model.norm=batchnorm"  # as its row of the table says

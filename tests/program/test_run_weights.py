@@ -9,7 +9,7 @@ import signal
 import unittest
 
 from cli import CliTest, Run, header_and_data, merged, read_csv, with_metadata
-from lib import run_weights
+from lib.logs import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
 PROLONGED = ("--set", "train.steps=90000")

@@ -92,7 +92,8 @@ class Peer(unittest.TestCase):
     def test_loss_and_gradients_are_those_of_the_twin(self):
         import torch
         import torch_model
-        from lib import mean_field, torch_peer
+        from lib.model import torch_peer
+        from lib.theory import mean_field
         torch.manual_seed(1)
         torch.set_num_threads(1)
         for tied in (True, False):

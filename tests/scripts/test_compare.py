@@ -15,7 +15,8 @@ import numpy as np
 
 from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
 
-from lib import comparison, pairs, runs
+from lib.compare import comparison, pairs
+from lib.logs import runs
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25,

@@ -20,7 +20,8 @@ from cli import BINARY, LONG, CliTest, merged, write_run
 from test_compare import SUMMARY
 
 import compare  # in scripts, which cli.py puts on the path
-from lib import comparison, runs
+from lib.compare import comparison
+from lib.logs import runs
 
 FOLDERS = 300 if LONG else 30
 KEYS = {  # {key: values}, in the order in which labels have them

@@ -16,11 +16,11 @@ from cli import LONG, CliTest, run_script, without_comparison
 from made_runs import draw_once
 from test_readme import copy_tree
 
-from lib import ranges
-from lib.comparison import comparison  # in scripts, which cli.py puts on the path
-from lib.files import read_json
-from lib.groups import Group
-from lib.runs import find_runs
+from lib.compare import ranges
+from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
+from lib.base.files import read_json
+from lib.compare.groups import Group
+from lib.logs.runs import find_runs
 
 TEXT = course.PAGE.read_text(encoding="utf-8")
 GRIDS = sorted(file.stem for file in course.PAGE.parent.glob("*.json") if '"grid"' in file.read_text(encoding="utf-8"))

@@ -80,8 +80,8 @@ class MakeCorpus(CliTest):
 
     @unittest.skipUnless(shutil.which("pdftotext"), "no pdftotext")
     def test_train_on_a_pdf_and_on_this_project(self):
-        from lib.runs import np  # after cli, which tells where scripts are
-        from lib.figures import Figure, look
+        from lib.logs import np  # after cli, which tells where scripts are
+        from lib.figures.layout import Figure, look
         figure = Figure()
         for i in range(12):
             figure.text(0.1, 0.9 - i / 15, f"The norm stands before each sublayer, line {i}.")
@@ -112,7 +112,7 @@ class MakeCorpus(CliTest):
 
     @unittest.skipUnless(LONG and shutil.which("tesseract"), "the long form, with tesseract")
     def test_images(self):
-        from lib.figures import Figure, FigureCanvasAgg, look
+        from lib.figures.layout import Figure, FigureCanvasAgg, look
         figure = Figure(figsize=(6, 1.5))
         FigureCanvasAgg(figure)
         figure.text(0.05, 0.4, "Norms before sums", size=32)

@@ -11,19 +11,20 @@ import unittest
 from unittest import mock
 
 import numpy as np
+
 from cli import TEXT, CliTest, read_safetensors, write_safetensors
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
     sys.exit(77)
-import measure
 import torch
-import torch_combinations
 import torch_model
 from check_with_torch import recompute
-from lib import forward
-from lib.command import ScriptError
-from lib.keys import NORMS
+
+import torch_combinations
+from lib.base.command import ScriptError
+from lib.base.keys import NORMS
+from lib.model import forward, measures
 
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False,
          "activation": "relu",
@@ -97,8 +98,8 @@ class Twin:
         """With the noise that measure.py draws, so small that its square is nothing."""
         weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         arrays, x, values = {name: w.numpy() for name, w in weights.items()}, self.streams(), []
-        for draw in range(measure.DRAWS):
-            moved = measure.noisy(arrays, draw, size)
+        for draw in range(measures.DRAWS):
+            moved = measures.noisy(arrays, draw, size)
             for name, p in self.model.named_parameters():
                 p.data = torch.from_numpy(moved[name])
             values.append([((b - a).norm() / a.norm() / size).item() ** 2 for a, b in zip(x, self.streams())])
@@ -145,7 +146,7 @@ class Measure(CliTest):
             write_safetensors(run.file("model.safetensors"), tensors, metadata)
             file = self.exchange(run, f"{name}.safetensors")
             twin = Twin(run, read_safetensors(file)[0])
-            result = measure.measure(file, [name for name in measure.LAYERS if name != "amplification"])
+            result = measures.measure(file, [name for name in measures.LAYERS if name != "amplification"])
             for what in ("lens", "rank", "token_cosine", "kurtosis", "dead", "influence"):
                 with self.subTest(name, what=what):
                     self.assert_close([row[what] for row in result["layers"]], getattr(twin, what)(), 1e-3, what)
@@ -158,7 +159,7 @@ class Measure(CliTest):
         for name in ("post_tied", "batchnorm"):
             run = self.trained(name)
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
-            result = measure.measure(run.path, ["amplification", "sharpness"])
+            result = measures.measure(run.path, ["amplification", "sharpness"])
             with self.subTest(name):
                 self.assert_close([row["amplification"] for row in result["layers"]], twin.amplification(), 0.01,
                                   "amplification")
@@ -183,18 +184,18 @@ class Measure(CliTest):
         """A new norm whose row says that it has statistics over features, as layernorm; and a new activation."""
         run = self.trained("gelu")
         for key, name in (("norm", "layernorm"), ("activation", "gelu")):
-            model = measure.Model(run.path)
+            model = measures.Model(run.path)
             model.config["model"][key] = "made_up"
-            says = rf"\[model\] {key}: 'made_up' has no equation in scripts/lib/forward.py; expected one of .*{name}"
+            says = rf"\[model\] {key}: 'made_up' has no equation in scripts/lib/model/forward.py; expected one of .*{name}"
             with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
-                measure.freeze(model)
+                measures.freeze(model)
             with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
                 torch_model.Transformer(model.config, 9)(torch.zeros(1, 2, dtype=int))
 
     def frozen_in_torch(self, run, names):
         """The loss on the validation text with these norms frozen, by PyTorch in float64, and the names of all."""
         model, _ = torch_model.load(run.path, torch.float64)
-        tokens, targets = map(torch.from_numpy, measure.validation_windows(measure.Model(run.path)))
+        tokens, targets = map(torch.from_numpy, measures.validation_windows(measures.Model(run.path)))
         rows, own = {}, forward.Decoder.deviation
 
         def noted(net, name, y, axis):
@@ -214,7 +215,7 @@ class Measure(CliTest):
     def test_frozen_norms(self):
         for name in ("pre", "gelu", "post_tied", "peri"):
             run = self.trained(name)
-            result = measure.freeze(measure.Model(run.path))
+            result = measures.freeze(measures.Model(run.path))
             loss, names = self.frozen_in_torch(run, ())
             with self.subTest(name):
                 self.assertEqual(set(result["norms"]), names)

@@ -15,7 +15,7 @@ from test_compare import CompareTest
 
 import plot  # in scripts, which cli.py puts on the path
 import report
-from lib.runs import find_runs
+from lib.logs.runs import find_runs
 
 BATCH = {"small": {"train": {"batch_size": 2, "steps": 8}}, "large": {"train": {"batch_size": 8, "steps": 2}}}
 NAMED_KEYS = {"batch": ["train.batch_size", "train.steps"]}

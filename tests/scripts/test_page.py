@@ -22,8 +22,8 @@ if CHROMIUM is None:
     sys.exit(77)
 
 import report  # after cli, which tells where scripts are
-from lib.report_page import policy_hash
-from lib.runs import find_runs
+from lib.page.report_page import policy_hash
+from lib.logs.runs import find_runs
 
 LISTEN = """<script>const errors = [];
 onerror = (...what) => { errors.push(String(what)); };

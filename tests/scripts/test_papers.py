@@ -17,14 +17,15 @@ from unittest import mock
 import numpy as np
 
 from cli import LONG, ROOT, CliTest, environment, run_script
-
-import measure
-import reproduce
-from lib import forward, mean_field, papers, papers_results, papers_run, papers_tables, safetensors_io
-from lib.command import ScriptError
-from lib.runs import Run
+import reproduce  # in scripts, which cli.py puts on the path
+from lib.base.command import ScriptError
+from lib.logs import safetensors_io
+from lib.logs.runs import Run
+from lib.model import forward, measures
+from lib.theory import mean_field
 from papers import (amplification, anchor, centred, clustering, deep, depth_curvature, depth_rate, direction, gain, gap,
                     identity, lr_sensitivity, muon_norms, radial, sharpness_order, spikes, steady)
+from papers.lib import papers, papers_results, papers_run, papers_tables
 
 NAMES = papers.names_of_experiments()
 MODULES = {name: papers.experiment(name) for name in NAMES}
@@ -91,7 +92,7 @@ def amplification_of(placement, **model):
 
 
 def reproduced(*arguments):
-    with mock.patch.object(measure, "PRODUCTS", 3), mock.patch.dict(os.environ, environment()):
+    with mock.patch.object(measures, "PRODUCTS", 3), mock.patch.dict(os.environ, environment()):
         return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=1500)
 
 
@@ -414,7 +415,7 @@ class Measured(CliTest):
         changes = {"model": {"activation": "gelu"}, "train": {"grad_clip": 0, "fixed_batch": True, "lr": 0.01},
                    "log": {"every": 1}}
         run = Run(self.train("run", changes).path)
-        model, (moments, _) = measure.Model(run.folder), safetensors_io.read(run.folder / "checkpoint.safetensors")
+        model, (moments, _) = measures.Model(run.folder), safetensors_io.read(run.folder / "checkpoint.safetensors")
         v = {name: moments[f"optim.v.{name}"].astype(float) for name in model.weights}
         with mock.patch.multiple(spikes, FIRST=0, LAST=run.value("train.steps")):
             (*_, root), train = spikes.curves(run)[1], run.config["train"]
@@ -459,13 +460,13 @@ class Measured(CliTest):
     def test_frozen_norms(self):
         """The model's own deviations leave the loss; an average of the last norm's gives what numpy computes."""
         for norm in ("layernorm", "rmsnorm"):
-            model = measure.Model(self.train(norm, {"model": {"norm": norm}, "train": {"lr": 0.03}}).path)
-            own = measure.freeze(model, lambda rows: rows)
+            model = measures.Model(self.train(norm, {"model": {"norm": norm}, "train": {"lr": 0.03}}).path)
+            own = measures.freeze(model, lambda rows: rows)
             rises = [own["all"], *(row["rise"] for row in own["norms"].values())]
             self.assertLess(max(map(abs, rises)), 1e-6)
-            tokens, targets = measure.validation_windows(model)
+            tokens, targets = measures.validation_windows(model)
             sites = {}
-            decoder = measure.decoder_of(model, forward.Decoder)
+            decoder = measures.decoder_of(model, forward.Decoder)
             decoder.logits(tokens, lambda layer, site, x, sites=sites: sites.update({(layer, site): x}))
             weights, x = decoder.weights, sites[model.config["model"]["n_layer"], "stream"]
             x = x - x.mean(-1, keepdims=True) if norm == "layernorm" else x
@@ -473,7 +474,7 @@ class Measured(CliTest):
             x = x + weights.get("final_norm.bias", 0)
             logits = x @ weights.get("head.weight", weights["embed.token.weight"]).T
             loss = forward.cross_entropy(logits, targets)
-            result = measure.freeze(model)
+            result = measures.freeze(model)
             self.assertAlmostEqual(result["norms"]["final_norm"]["rise"], loss - result["loss"], delta=1e-9)
             self.assertGreater(abs(loss - result["loss"]), 1e-4)
 
@@ -481,8 +482,8 @@ class Measured(CliTest):
         run = self.train("run", {"model": {"init": {"scheme": "xavier_normal", "embed_std": 1}},
                                  "train": {"steps": 9, "lr": 0}, "eval": {"every": 5}})  # 2 batches of 4 windows of 16
         (loss,) = [float(row["val_loss"]) for row in run.rows("metrics.csv") if row["step"] == "5"]
-        with mock.patch.object(measure, "CHARACTERS", 2 * 4 * 16):
-            result = measure.freeze(measure.Model(run.path))
+        with mock.patch.object(measures, "CHARACTERS", 2 * 4 * 16):
+            result = measures.freeze(measures.Model(run.path))
         self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
 
     def test_lengths_of_weights_before_a_norm_follow_their_law(self):
@@ -508,7 +509,7 @@ class Measured(CliTest):
                 self.assertEqual([gradient > 1e-3, abs(left / law - 1) > 1e-3], [is_free, is_free], norm)
 
     def test_a_norm_s_bias_gives_that_direction_a_gradient_of_rank_one(self):
-        model = measure.Model(self.train("run", {"model": {"bias": True}, "train": {"lr": 0.1}}).path)
+        model = measures.Model(self.train("run", {"model": {"bias": True}, "train": {"lr": 0.1}}).path)
         for norm, reader in (("attn_norm", "attn.qkv"), ("ffn_norm", "ffn.in")):
             gain, bias = (model.weights[f"blocks.0.{norm}.{part}"].astype(float) for part in ("weight", "bias"))
             gradient, of_bias = (model.tensors[f"grad.blocks.0.{reader}.{part}"].astype(float)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from made_runs import CORPUS, MadeRuns
 
-from lib import output
-from lib.runs import find_runs
+from lib.figures import output
+from lib.logs.runs import find_runs
 
 
 class Plots(MadeRuns):

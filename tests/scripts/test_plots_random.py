@@ -20,13 +20,13 @@ from cli import LONG
 from made_runs import MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
-from lib.command import ScriptError
-from lib.figures import styled
-from lib.groups import group_by_config
-from lib.keys import PLACEMENTS
-from lib.panels import tick_text
-from lib.report_data import page_data
-from lib.runs import find_runs
+from lib.base.command import ScriptError
+from lib.figures.layout import styled
+from lib.compare.groups import group_by_config
+from lib.base.keys import PLACEMENTS
+from lib.figures.panels import tick_text
+from lib.page.report_data import page_data
+from lib.logs.runs import find_runs
 from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
 from matplotlib.colors import to_hex
 

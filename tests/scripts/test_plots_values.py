@@ -14,12 +14,13 @@ import numpy as np
 from made_runs import SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
-from lib import figures, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
-from lib.keys import PLACED, PLACEMENTS
-from lib.groups import Group, group_by_config
-from lib.command import ScriptError
-from lib.runs import Run, matplotlib
-from lib.sites import Branches, Site
+from lib.figures import layout, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib.base.keys import PLACED, PLACEMENTS
+from lib.compare.groups import Group, group_by_config
+from lib.base.command import ScriptError
+from lib.figures import matplotlib
+from lib.logs.runs import Run
+from lib.logs.sites import Branches, Site
 
 
 class Maps(MadeRuns):
@@ -65,7 +66,7 @@ class Maps(MadeRuns):
 
     def test_the_cells_drawn_are_the_values_block_upward(self):
         pre, post = self.make("pre"), self.make("post", diverged=True, decay=0.1, model__norm_placement="post")
-        groups = figures.styled(group_by_config([Run(pre), Run(post)]))
+        groups = layout.styled(group_by_config([Run(pre), Run(post)]))
         figure = plot_heatmap.plot(groups)
         meshes = [mesh for axes in figure.axes for mesh in axes.collections if hasattr(mesh, "get_coordinates")]
         meshes = [mesh for mesh in meshes if mesh.get_array().size == 4 * 7]  # less those of the colour keys
@@ -86,7 +87,7 @@ class Axes(MadeRuns):
         wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows
                 if row.startswith("60,")]
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
-        figure = plot_layers.plot(figures.styled(group_by_config([Run(lost), Run(self.make("fine"))])))
+        figure = plot_layers.plot(layout.styled(group_by_config([Run(lost), Run(self.make("fine"))])))
         for axes, top in zip(figure.axes[:2], (1e20, 1e12)):
             self.assertEqual(axes.get_yscale(), "log")
             self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
@@ -124,7 +125,7 @@ class Styles(MadeRuns):
         self.made = getattr(self, "made", 0) + 1
         runs = [Run(self.make(f"{self.made}/{placement}-{norm}", model__norm_placement=placement, model__norm=norm))
                 for placement in placements for norm in norms]
-        return figures.styled(group_by_config(runs))
+        return layout.styled(group_by_config(runs))
 
     def test_a_placement_has_one_colour_in_every_figure(self):
         every = {group.placement: group for group in self.groups(PLACED)}
@@ -132,25 +133,25 @@ class Styles(MadeRuns):
         for some in (["sandwich", "pre"], ["post", "peri", "sandwich"]):
             for group in self.groups(some, ("layernorm", "rmsnorm")):
                 self.assertEqual(group.color, every[group.placement].color)
-                self.assertEqual(group.dash, figures.LINES["rmsnorm" in group.label])
+                self.assertEqual(group.dash, layout.LINES["rmsnorm" in group.label])
 
     def test_many_numbers_have_a_ramp_of_colours_and_no_two_lines_look_alike(self):
         rates = [round(0.001 * i, 3) for i in range(1, 26)]
         for placements, some in ((["pre"], rates), (["pre", "post"], rates[:15])):
-            groups = figures.styled(group_by_config([
+            groups = layout.styled(group_by_config([
                 Run(self.make(f"{len(some)}/{placement}-{rate}", steps=(1,), model__norm_placement=placement,
                               train__lr=rate)) for placement in placements for rate in some]))
             self.assertEqual(len({(g.panel, g.color, g.dash, g.marker) for g in groups}), len(groups))
             self.assertEqual(len({g.color for g in groups}), len(some))
-        *_, notes = figures.split_by_values(groups + groups[:2], lambda group: group is not groups[0])
+        *_, notes = layout.split_by_values(groups + groups[:2], lambda group: group is not groups[0])
         self.assertEqual(notes, ["Without a finite value: pre · lr 0.001.", "Without a finite value: pre · lr 0.001.",
                                  "2 of the lines look like others; name fewer runs."])
 
     def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
         few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
-        self.assertEqual(len(figures.facets(few)), 1)
+        self.assertEqual(len(layout.facets(few)), 1)
         many = self.groups([name for name in PLACED if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
-        parts = figures.facets(many)
+        parts = layout.facets(many)
         self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
         figure = plot_layers.plot(many)
         self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]],
@@ -162,11 +163,11 @@ class Styles(MadeRuns):
         runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth,
                               train__lr=rate))
                 for placement in ("pre", "post") for depth in (2, 3, 4) for rate in (0.1, 0.2, 0.3)]
-        groups = figures.styled(group_by_config(runs))
-        self.assertEqual([title for title, _ in figures.facets(groups)], ["L 2", "L 3", "L 4"])
+        groups = layout.styled(group_by_config(runs))
+        self.assertEqual([title for title, _ in layout.facets(groups)], ["L 2", "L 3", "L 4"])
         self.assertEqual({(g.color, g.dash) for g in groups},
-                         {(color, dash) for color in figures.PALETTE[:2] for dash in figures.LINES})
-        self.assertEqual([handle.get_label() for handle in figures.group_handles(groups)],
+                         {(color, dash) for color in layout.PALETTE[:2] for dash in layout.LINES})
+        self.assertEqual([handle.get_label() for handle in layout.group_handles(groups)],
                          ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
 
     def test_a_label_that_begins_with_an_underscore_is_in_the_legend(self):
@@ -220,7 +221,7 @@ class Styles(MadeRuns):
                 self.assertAlmostEqual(box[2] / 72, inches, 3)
                 self.assertIn(b"/Subtype /TrueType" if b"/Subtype /TrueType" in pdf else b"/CIDFontType2", pdf)
                 self.assertNotIn(b"/Type3", pdf)
-        figure = plot_layers.plot(figures.styled(group_by_config([Run(run) for run in runs])), paper=5.5)
+        figure = plot_layers.plot(layout.styled(group_by_config([Run(run) for run in runs])), paper=5.5)
         sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
         self.assertEqual(min(sizes), 8)
 
@@ -229,7 +230,7 @@ class Styles(MadeRuns):
         rows = (run / "metrics.csv").read_text().splitlines()
         (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"])
                                          + "\n")
-        figure = plot_steps.plot(figures.styled(group_by_config([Run(run)])))
+        figure = plot_steps.plot(layout.styled(group_by_config([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True),
                      says="no metrics.csv; a probe does not train")
@@ -335,7 +336,7 @@ class Styles(MadeRuns):
 
     def test_heads_are_those_of_the_log(self):
         runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]
-        figure = plot_heads.plot(figures.styled(group_by_config(runs)))
+        figure = plot_heads.plot(layout.styled(group_by_config(runs)))
         (entropy, sink, logits), training = figure.axes[::2], figure.axes[1::2]
         depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits)]
         np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3]])  # the mean of two heads

@@ -13,11 +13,13 @@ from unittest import mock
 from cli import ROOT, CliTest, read_csv, read_safetensors, sites_of, write_safetensors
 from made_runs import MadeRuns
 
-from lib import embedding_and_head, figures, gaussian, mean_field, plot_layers
-from lib.attention_kernels import Attention
-from lib.groups import group_by_config
-from lib.mean_field import NoPrediction
-from lib.runs import Run, np
+from lib.figures import layout, plot_layers
+from lib.theory import embedding_and_head, gaussian, mean_field
+from lib.theory.attention_kernels import Attention
+from lib.compare.groups import group_by_config
+from lib.theory.mean_field import NoPrediction
+from lib.logs import np
+from lib.logs.runs import Run
 
 TEXT = {"path": os.path.join(ROOT, "data", "austen.txt")}
 WIDE = 10**7  # the limit of wide layers: kernels are of tokens alone
@@ -429,7 +431,7 @@ class Drawn(MadeRuns):
         self.assertRegex(svg, ">No prediction for [^<]*: its steps have dropout")
 
     def test_lines(self):
-        figure = plot_layers.plot(figures.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
+        figure = plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
         self.assertEqual(len(figure.axes), 2)  # no training below
         (points, line), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes)
         np.testing.assert_allclose(points, 1.1e-3)

@@ -17,8 +17,8 @@ from cli import CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 import report
-from lib.comparison import comparison
-from lib.runs import find_runs
+from lib.compare.comparison import comparison
+from lib.logs.runs import find_runs
 
 VOID = {"meta", "img", "br", "input"}
 PICTURES = ["Loss", "Gradient norm and clipping", "Cosine between tokens", "Gradient and activation by layer",

@@ -12,9 +12,9 @@ from unittest import mock
 
 from made_runs import MadeRuns
 
-from lib import files, safetensors_io
-from lib.command import ROOT, ScriptError
-from lib.runs import np
+from lib.base import files
+from lib.base.command import ROOT, ScriptError
+from lib.logs import np, safetensors_io
 
 
 def failing(*codes):

@@ -13,17 +13,17 @@ import unittest
 from unittest import mock
 
 import numpy as np
-from matplotlib.axes import Axes
-
 import test_compare
 import test_instruments
 import test_papers
 import test_plots_values
-import measure  # in scripts, which cli.py puts on the path
-from lib import forward, papers
-from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
+from matplotlib.axes import Axes
 
-LIBRARY = ("lib.comparison", "lib.pairs", "lib.groups", "lib.remarks", "lib.differences", "lib.labels")
+from lib.model import forward, measures
+from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
+from papers.lib import papers
+
+LIBRARY = ("lib.compare.comparison", "lib.compare.pairs", "lib.compare.groups", "lib.compare.remarks", "lib.compare.differences", "lib.compare.labels")
 
 
 def modules_with(name):
@@ -90,7 +90,7 @@ def first_window(model):
     return tuple(of_windows[:1].repeat(len(of_windows), 0) for of_windows in evenly_spaced(model))
 
 
-evenly_spaced = measure.validation_windows
+evenly_spaced = measures.validation_windows
 
 
 # (fault, the module of the test that must fail, the test's name, what plants the fault)
@@ -107,15 +107,15 @@ FAULTS = [
     ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
      lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
     ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
-     lambda: mock.patch.object(measure.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
+     lambda: mock.patch.object(measures.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
     ("a frozen norm that keeps each row's own deviation", test_papers, "test_frozen_norms",
-     lambda: mock.patch.object(measure.Frozen, "deviation", with_its_own)),
+     lambda: mock.patch.object(measures.Frozen, "deviation", with_its_own)),
     ("a branch's warm-up that does not know its block", test_instruments, "test_a_frozen_loss_is_the_programs",
      lambda: mock.patch.object(forward.Decoder, "sublayer", with_whole_branches(forward.Decoder.sublayer))),
     ("frozen norms of whole branches during their warm-up", test_instruments, "test_a_frozen_loss_is_the_programs",
-     lambda: mock.patch.object(measure.run_weights, "branch_progress", lambda *_: math.inf)),
+     lambda: mock.patch.object(measures.run_weights, "branch_progress", lambda *_: math.inf)),
     ("frozen norms on the first window of the validation text", test_instruments, "test_a_frozen_loss_is_the_programs",
-     lambda: mock.patch.object(measure, "validation_windows", first_window)),
+     lambda: mock.patch.object(measures, "validation_windows", first_window)),
     ("the mean of a vector beside its rms, not its mean square", test_papers,
      "test_a_mean_is_measured_beside_that_of_a_random_direction",
      lambda: mock.patch.object(centred, "mean_over_law", lambda model: [

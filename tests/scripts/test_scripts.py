@@ -12,8 +12,8 @@ import tempfile
 import unittest
 
 from cli import BINARY, ROOT, CliTest, environment  # which finds lib
-from lib import processors
-from lib.papers import names_of_experiments
+from lib.base import processors
+from papers.lib.papers import names_of_experiments
 
 SCRIPTS = os.path.join(ROOT, "scripts")
 EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.join(SCRIPTS, name), os.X_OK)
@@ -136,14 +136,14 @@ class Scripts(CliTest):
         os.makedirs(self.path("packages", "matplotlib"))
         self.write("packages/matplotlib/__init__.py", "import sys\nprint('a page\\n' * 30, file=sys.stderr)\n"
                                                       "raise ImportError('numpy.core.multiarray failed to import')\n")
-        script, packages = os.path.join(SCRIPTS, "compare.py"), self.path("packages")
+        script, packages = os.path.join(SCRIPTS, "plot.py"), self.path("packages")
         # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
         result = self.run_script(script, "--help", env={**os.environ, "PYTHONPATH": packages})
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         result = self.run_script(sys.executable, "-c", f"import sys, runpy; sys.argv = [{script!r}, 'run']; "
                                  f"sys.path.insert(0, {packages!r}); runpy.run_path({script!r}, run_name='__main__')")
         self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^\[compare\] numpy [\d.]+ and matplotlib [\d.]+ do not load together: numpy.core"
+        self.assertRegex(result.stderr, r"^\[plot\] numpy [\d.]+ and matplotlib [\d.]+ do not load together: numpy.core"
                                         r".multiarray failed to import; install both from one place, .*\n$")
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")

@@ -22,9 +22,10 @@ import unittest
 from unittest import mock
 
 from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv, without_comparison  # which finds lib
-from lib import files, grid, sweep_folder, sweep_time
-from lib.grid import GridPoint, labelled_keys, labels_of, load_sweep
-from lib.sweep_folder import Locks, Table
+from lib.base import files
+from lib.sweeps import grid, sweep_folder, sweep_time
+from lib.sweeps.grid import GridPoint, labelled_keys, labels_of, load_sweep
+from lib.sweeps.sweep_folder import Locks, Table
 
 # A sweep in a process of its own, also without the table of compare.py.
 SWEEP = [sys.executable, "-c", "import runpy, sys; sys.executable = '/bin/true'; del sys.argv[0]; "

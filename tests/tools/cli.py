@@ -24,8 +24,8 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(TESTS)
 os.environ.pop("PYTHONPATH", None)  # names folders of tests (tests/CMakeLists.txt), which the scripts must not need
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from lib.safetensors_io import read as read_safetensors
-from lib.safetensors_io import write as write_safetensors
+from lib.logs.safetensors_io import read as read_safetensors
+from lib.logs.safetensors_io import write as write_safetensors
 
 BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normscope"))
 os.environ["NORMSCOPE_BINARY"] = BINARY  # for the scripts

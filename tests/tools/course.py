@@ -2,7 +2,7 @@
 """The page of the course, configs/course/README.md: its commands, its tables of ranges, and the outputs that it quotes.
 
 As a program: trains every grid with the given seeds, and prints the tables with the ranges that follow, by
-scripts/lib/ranges.py. The mean over three seeds is tested against them. --write puts the tables into the page, then
+scripts/lib/compare/ranges.py. The mean over three seeds is tested against them. --write puts the tables into the page, then
 runs the page's commands and puts the numbers that they print into its quotations. It takes about a quarter of an hour
 on two quiet cores."""
 
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from cli import ROOT
 
-from lib.comparison import comparison  # in scripts, which cli.py puts on the path
-from lib.files import read_json
-from lib.ranges import measured, tables_in
-from lib.runs import find_runs
+from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
+from lib.base.files import read_json
+from lib.compare.ranges import measured, tables_in
+from lib.logs.runs import find_runs
 
 PAGE = Path(ROOT, "configs", "course", "README.md")
 RUNS = "runs/course/"  # a table of ranges begins with the folder that its figures are of

@@ -9,8 +9,8 @@ import unittest
 from pathlib import Path
 
 from cli import fnv1a, run_script, write_run
-from lib import figures, output  # in scripts, which cli.py puts on the path
-from lib.drawing import drawing
+from lib.figures import layout, output  # in scripts, which cli.py puts on the path
+from lib.figures.drawing import drawing
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
@@ -33,7 +33,7 @@ def corpus_hash(path):
 @functools.cache
 def draw_once():
     """Draws a figure, so that every script's child process inherits the fonts that matplotlib has loaded."""
-    figure = drawing(figures.Figure)()
+    figure = drawing(layout.Figure)()
     figure.subplots().set(yscale="log", title="title")
     for kind in ("png", "svg"):
         output.file_bytes(figure, kind)

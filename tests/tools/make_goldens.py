@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from cli import ROOT, TESTS
-from lib import mean_field, safetensors_io  # in scripts, which cli.py puts on the path
+from lib.logs import safetensors_io  # in scripts, which cli.py puts on the path
+from lib.theory import mean_field
 from torch_model import Transformer, cross_entropy, measure
 
 FOLDER = os.path.join(TESTS, "golden")

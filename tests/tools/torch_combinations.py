@@ -14,8 +14,8 @@ import torch
 from cli import BINARY, ROOT
 
 from check_with_torch import MEASURED, PLAIN, differences, recompute
-from lib import safetensors_io
-from lib.keys import NORMS, PLACED, PLACEMENTS, fields
+from lib.logs import safetensors_io
+from lib.base.keys import NORMS, PLACED, PLACEMENTS, fields
 
 ACTIVATIONS = fields()["model.activation"]["enum"]
 # With the other placements `norm` resolves to none.

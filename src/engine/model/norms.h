@@ -1,6 +1,6 @@
 // The norms, a row each, data only. The config's allowed values and checks, the norm's parameters,
 // `explain`'s table and the choices of the scripts (through `config --schema`) follow from the row.
-// check/equations.cpp and scripts/lib/forward.py state each equation once more, on purpose; the recipe in
+// check/equations.cpp and scripts/lib/model/forward.py state each equation once more, on purpose; the recipe in
 // src/README.md names all places.
 #pragma once
 

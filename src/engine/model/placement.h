@@ -1,6 +1,6 @@
 // The placements of norms around a sublayer F, a row each, data only. The config's allowed values and checks,
 // the block's code, the parameters' names, `explain` and the choices of the scripts (through `config
-// --schema`) follow from the row. check/equations.cpp and scripts/lib/forward.py state each equation once
+// --schema`) follow from the row. check/equations.cpp and scripts/lib/model/forward.py state each equation once
 // more, on purpose.
 #pragma once
 

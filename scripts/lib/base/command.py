@@ -1,0 +1,121 @@
+"""Shared by all commands: options, errors in one line, text that is safe for a terminal, the path of the program. It
+needs no package."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+from lib.base.system_python import fit_streams
+
+ROOT = Path(__file__).resolve().parents[3]
+# Characters that change the direction of writing.
+DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+class ScriptError(Exception):
+    """An error for the user: a line for each problem. `code` is the exit code: 2 for usage, 1 for I/O."""
+
+    def __init__(self, message, code=2):
+        super().__init__(message)
+        self.code = code
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] message`."""
+
+    def __init__(self, topic, description, **settings):
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.topic = topic
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parses the command line. A shell leaves the ~ of --out=~/runs and -o~/x; here it is the home folder."""
+        words = sys.argv[1:] if args is None else [str(word) for word in args]
+        home = os.path.expanduser("~")
+        words = [re.sub(r"^(--?[\w-]+=|-[a-z])~(?=/)", lambda match: match[1] + home, word) for word in words]
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message):
+        self.exit(2, f"[{self.topic}] {printable(message)}; see {self.prog} --help\n")
+
+
+def run_command(run, topic):
+    """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] message` on stderr; a
+    line that begins with a topic keeps it."""
+    fit_streams()
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ScriptError as error:
+        for line in str(error).split("\n"):
+            print(line if line.startswith("[") else f"[{topic}] {line}", file=sys.stderr)
+        return error.code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
+        print(f"[{topic}] output: stdout was closed before all of it was written", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"[{topic}] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def main(run, topic):
+    """Calls `run` as run_command() does, and ends the program with an exit code that is not 0."""
+    if code := run_command(run, topic):
+        sys.exit(code)
+
+
+def printable(text):
+    """The text with control characters escaped, and with characters escaped that break lines or change the direction of
+    writing: names of files and samples may hold any character."""
+    def is_unsafe(character):
+        return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
+
+    return "".join(_escaped(character) if is_unsafe(character) else character for character in str(text))
+
+
+def _escaped(character):
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def text_table(columns):
+    """The lines of a table. Columns are lists of cells, the title first, and are separated by two blanks; in all but
+    the first, numbers are aligned to the right."""
+    def is_number(cell):
+        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
+
+    lines = [""] * len(columns[0])
+    for index, column in enumerate(columns):
+        width = max(map(len, column))
+        is_right = index > 0 and all(map(is_number, column[1:] or column))
+        for row, cell in enumerate(column):
+            lines[row] += ("  " if index else "") + (cell.rjust(width) if is_right else cell.ljust(width))
+    return [line.rstrip() for line in lines]
+
+
+def program():
+    """The path of the program: the environment's NORMSCOPE_BINARY, else that in the build folder."""
+    return Path(os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")
+
+
+def ask(*arguments, purpose, **options):
+    """Runs the program with these arguments and options of subprocess.run, and returns a CompletedProcess. `purpose`:
+    the reason why the program is needed, for the error, such as "knows the keys"."""
+    try:
+        return subprocess.run([program(), *arguments], capture_output=True, check=False, **options)
+    except OSError as error:
+        raise ScriptError(f"{printable(program())}: {error.strerror}; it {purpose}: build it by scripts/build.sh, or "
+                          "name it in NORMSCOPE_BINARY", 1) from None
+
+
+def argument(path):
+    """The path as an argument that no program takes for an option, even if it begins with "-"."""
+    return os.path.join(".", path) if str(path).startswith("-") else str(path)

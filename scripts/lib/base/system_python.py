@@ -1,0 +1,51 @@
+"""The Python that runs a script: it takes the names of files for UTF-8, and it has the packages that the script
+needs."""
+
+import codecs
+import locale
+import os
+import sys
+from pathlib import Path
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def is_running_a_script():
+    """Whether the program is one of these scripts, and no notebook or test that imports them."""
+    return Path(sys.argv[0]).resolve().parent == Path(__file__).resolve().parents[2]
+
+
+def restart_in_utf8():
+    """Starts the script again in Python's UTF-8 mode if the locale has another encoding. The program and all of its
+    files take names for UTF-8; read in ISO-8859-1, they would name other files."""
+    if is_running_a_script() and not sys.flags.utf8_mode and codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def fit_streams():
+    """Escapes characters that the encoding of stdout and stderr lacks. A terminal has the encoding of the locale,
+    unless that is ASCII, which the locale C has on any terminal; files and pipes get UTF-8."""
+    encoding = codecs.lookup(locale.nl_langinfo(locale.CODESET)).name
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a notebook's has none
+            is_other = stream.isatty() and encoding not in ("utf-8", "ascii")
+            stream.reconfigure(encoding=encoding if is_other else None, errors="backslashreplace")
+
+
+def restart(error, advice, topic=None):
+    """On an ImportError: starts the script again with the distribution's Python, which may have the package, without
+    PYTHONPATH, which may hold packages of another Python. If that is running already, prints one line `[topic] error;
+    advice` and exits with 1; `topic` is the name of the script unless it is given. A program that is none of these
+    scripts gets the error."""
+    if not is_running_a_script():
+        raise error
+    if (sys.executable != SYSTEM_PYTHON or "PYTHONPATH" in os.environ) and os.access(SYSTEM_PYTHON, os.X_OK):
+        others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        os.execve(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv], others)
+    if not isinstance(error, ModuleNotFoundError):  # both are installed; metadata is read in this case alone
+        from importlib import metadata
+        versions = " and ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "matplotlib"))
+        error = f"{versions} do not load together: {str(error).splitlines()[0]}"
+        advice = "install both from one place, or remove the one that hides the distribution's"
+    print(f"[{topic or Path(sys.argv[0]).stem.removeprefix('to_')}] {error}; {advice}", file=sys.stderr)
+    sys.exit(1)

@@ -1,0 +1,88 @@
+"""The comparison of groups of runs: metrics, differences seed by seed, remarks."""
+
+import collections
+import statistics
+
+from lib.base.command import printable
+from lib.compare.differences import chosen_keys
+from lib.compare.groups import base_of, group_by_config
+from lib.compare.labels import value_text
+from lib.compare.pairs import (best_rates, metric_text, pair_of, partners_of, repeats_of, standard_deviation,
+                               standard_error)
+from lib.compare.remarks import TO_TARGET, remarks_on
+from lib.logs import np
+from lib.logs.runs import NORM, PLACEMENT
+
+# The columns of metrics: key of a run's record, title, and the kind that pairs.metric_text takes.
+METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
+           ("final_train_loss", "final train", "loss"), ("grad_first_last", "grad first/last", "ratio"),
+           ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
+AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {metric to a target: kind, as above}
+
+
+def comparison(runs, base=None, target=None):
+    """{"key", "runs", "paired", "rates", "remarks"} of the runs. "key": the compared key, by which pairs.partners_of
+    chooses pairs; "runs": a list of entry_of each group; "paired" and "rates": lists of pair_of; "remarks": those
+    of remarks_on. `base`: a label or a run folder, by default the first group. `target`: a validation loss; the
+    steps, tokens and seconds to it become metrics. ScriptError: no group is the base."""
+    columns = METRICS
+    if target is not None:
+        columns = METRICS + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
+        for run in runs:
+            run.record |= reached(target, run)
+    groups = group_by_config(runs)
+    base = base_of(groups, base)
+    compared_key = next(iter(base.varied), PLACEMENT)
+    partners, repeats = partners_of(groups, base, compared_key), repeats_of(groups, base)
+    pairs = list(filter(None, (pair_of(group, partner, compared_key) for group, partner in partners.items())))
+    rates = best_rates([group for group in groups if group not in repeats])
+    return {"key": compared_key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
+            "rates": rates, "remarks": remarks_on(groups, partners, compared_key, pairs, rates, target)}
+
+
+def entry_of(group, base, columns=METRICS):
+    """A row of the table as a dict: "group", the Group; facts about it; "seeds", those of all its runs; and "metrics",
+    {key: a dict}, each of them over the runs that Group.metric_values counts:
+
+    mean, sd, standard_error  of their values, one a seed; None without a value, and if there is one value no sd
+    n                         the number of these values; fewer than the seeds if some diverged or lack the metric
+    title, text               the title of the column and its cell
+    at_most                   of a metric to a target only: whether the mean is an upper bound"""
+    counts = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
+    metrics = {}
+    for key, title, kind in columns:
+        values = group.metric_values(key)
+        metrics[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "n": len(values),
+                        "sd": standard_deviation(values), "standard_error": standard_error(values),
+                        "text": metric_text(values, kind)}
+        if key.endswith("_to_target"):
+            metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
+            if is_bound:
+                metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
+    return {"group": group, "label": group.label, "keys": group.varied, "choices": chosen_keys(base, group),
+            "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
+            "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
+            "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),
+            "params": group.runs[0].record.get("params", 0),
+            "status": ", ".join(name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()),
+            "metrics": metrics}
+
+
+def reached(target, run):
+    """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: the steps, tokens and seconds
+    after which a run's validation loss came down to the target, linear between evaluations; None if no evaluation is
+    as low, or if the logs lack the column. "target_at_most": whether the first evaluation is already below the target,
+    so that the numbers are upper bounds."""
+    steps, losses = run.evaluations().T
+    below = np.flatnonzero(losses <= target)
+    if not below.size:
+        return {TO_TARGET: None}
+    last = below[0]
+    pair = slice(max(last - 1, 0), last + 1)
+    step = float(np.interp(target, losses[pair][::-1], steps[pair][::-1]))
+    record = {TO_TARGET: step, "target_at_most": bool(last == 0 and losses[0] < target)}
+    for axis in ("tokens", "seconds"):
+        logged, values = run.progress(axis).T
+        is_known = logged.size and logged[-1] >= step
+        record[f"{axis}_to_target"] = float(np.interp(step, [0, *logged], [0, *values])) if is_known else None
+    return record

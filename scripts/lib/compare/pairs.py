@@ -1,0 +1,213 @@
+"""Differences between groups of runs, seed by seed: the partner of each group, the differences, and verdicts on
+them."""
+
+import math
+import statistics
+
+from lib.compare.differences import STEPS, chosen_keys, difference, same_tokens
+from lib.compare.groups import SEED
+from lib.compare.labels import value_text
+
+RATE = "train.lr"
+LARGE_LOSS = 100  # above it, digits after the point mean nothing
+CLEAR = "a clear difference"
+TOO_FEW = "too few seeds to tell from chance"
+NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
+
+
+# ---- which group each group is subtracted from ------------------------------------------------------------------
+
+
+def repeats_of(groups, base):
+    """{group: the group whose config it repeats}: the base, or else the first group, stands for its config."""
+    first = {str(base.keys): base}
+    for group in groups:
+        first.setdefault(str(group.keys), group)
+    return {group: first[str(group.keys)] for group in groups if first[str(group.keys)] is not group}
+
+
+def partners_of(groups, base, compared_key):
+    """{group: its partner, which is subtracted from it}, in the order of the groups. The first rule that fits decides:
+
+    1. Repeat. The partner of a group with the base's config is the base; that of a group with an earlier group's config
+       is the earlier group. The rules below pass over repeats.
+    2. Same setting. The partner of a group with another value of the compared key than the base is the group with the
+       base's value of that key and the same value of every other chosen key.
+    3. Neighbour. The partner of another group is the first earlier group that differs from it in one choice.
+    4. Base. The partner of the remaining groups is the base.
+
+    The base and each group that rule 2 subtracts from another have no partner.
+
+    An example with placement as the compared key, in which the first group is the base:
+
+        A  pre   L 6
+        B  post  L 6             B - A   same setting
+        C  pre   L 12                    (a partner by rule 2)
+        D  post  L 12            D - C   same setting
+        E  post  L 6   rmsnorm   E - B   neighbour: there is no pre, L 6, rmsnorm; B has another norm and nothing else
+        F  pre   L 6             F - A   repeat
+        G  post  L 24  lr 0.1    G - A   base: every earlier group differs in two choices or more
+    """
+    repeats = repeats_of(groups, base)
+    groups_once = [group for group in groups if group not in repeats]
+    at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
+    same_settings, others = {}, {}
+    for group in groups_once:
+        at_same_setting = (other for other in at_base if chosen_keys(other, group) == [compared_key])
+        if group not in at_base and (partner := next(at_same_setting, None)):
+            same_settings[group] = partner
+    paired = {base, *same_settings, *same_settings.values()}
+    for index, group in enumerate(groups_once):
+        if group not in paired:
+            neighbours = (other for other in groups_once[:index] if len(chosen_keys(other, group)) == 1)
+            others[group] = next(neighbours, base)
+    partners = {**repeats, **same_settings, **others}
+    return {group: partners[group] for group in groups if group in partners}
+
+
+# ---- differences ------------------------------------------------------------------------------------------------
+
+
+def pair_of(group, partner, compared_key):
+    """Final validation losses of a group minus its partner's, seed by seed, in which the effect of a seed (initial
+    weights, batches) cancels; None if losses cannot be compared or fewer than two seeds are shared. Only seeds count
+    whose runs are done in both. A dict:
+
+    group, partner        labels
+    mean, standard_error  of the differences, one for each of `n` seeds
+    difference, verdict   "-0.061 ± 0.039", and what verdict_on says of the differences
+    text                  in how many seeds the group is lower, and the verdict
+    partner_loss          the partner's mean ± standard error, as the table of runs has it
+    repeat                whether the configs are the same
+    setting               the partner's label without the compared key; None if another key differs too
+    values                the texts of the compared key's values in group and partner"""
+    pair = seed_by_seed(_losses_by_seed(group), _losses_by_seed(partner))
+    if pair is None or incomparable_keys(partner, group):
+        return None
+    is_repeat = group.keys == partner.keys
+    survivors = " that did not diverge" if partner.diverged or group.diverged else ""
+    count = f"lower in {pair.pop('lower')} of {pair['n']} shared seeds{survivors}"
+    return {"group": group.label, "partner": partner.label, **pair, "repeat": is_repeat,
+            "text": f"{'a repeat; ' if is_repeat else ''}{count}: {pair['verdict']}",
+            "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
+            "setting": setting_text(partner, compared_key) if chosen_keys(partner, group) == [compared_key] else None,
+            "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
+
+
+def seed_by_seed(losses, partner_losses):
+    """Of two {seed: loss}: the members mean, standard_error, n, difference and verdict of pair_of, and `lower`, in how
+    many seeds the difference is below 0. None if fewer than two seeds are shared."""
+    differences = [loss - partner_losses[seed] for seed, loss in sorted(losses.items()) if seed in partner_losses]
+    if len(differences) < 2:
+        return None
+    mean, error = statistics.fmean(differences), standard_error(differences)
+    return {"mean": mean, "standard_error": error, "n": len(differences), "verdict": verdict_on(differences),
+            "difference": ("+" if mean > 0 else "") + with_error(mean, error), "lower": sum(d < 0 for d in differences)}
+
+
+def setting_text(group, compared_key):
+    """The group's label without the compared key."""
+    return " · ".join(text for key, text in group.parts.items() if key != compared_key)
+
+
+def best_rates(groups):
+    """For each set of groups that differ only in the learning rate: the second best minus the best, as pair_of has it.
+    Only groups with two or more seeds, all done, are compared. `groups`: those without repeats. Further members:
+    "rates", those of the second best and of the best; "best", the best Group; "edge", "largest" or "smallest" if no
+    rate above or below the best was tried, else ""."""
+    def loss(group):
+        return statistics.fmean(_losses_by_seed(group).values())
+
+    pairs, finished = [], [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1]
+    for best in finished:
+        others = [group for group in groups if chosen_keys(best, group) == [RATE]]
+        rivals = sorted((group for group in others if group in finished), key=loss)
+        if rivals and loss(best) < loss(rivals[0]) and (pair := pair_of(rivals[0], best, RATE)):
+            rates = [rivals[0].value(RATE), best.value(RATE)]
+            pairs.append({**pair, "rates": rates, "edge": edge_of(best, others), "best": best})
+    return pairs
+
+
+def edge_of(best, others):
+    """ "largest" or "smallest" if the best group's learning rate is that of all that were tried, else ""."""
+    tried = [group.value(RATE) for group in others]
+    if best.value(RATE) > max(tried):
+        return "largest"
+    return "smallest" if best.value(RATE) < min(tried) else ""
+
+
+def _losses_by_seed(group):
+    return {run.value(SEED): run.record["final_val_loss"] for run in group.runs
+            if run.record["status"] == "done" and run.record.get("final_val_loss") is not None}
+
+
+def incomparable_keys(a, b):
+    """The keys that make the final losses of two groups incomparable: those of the text and, unless both saw as many
+    tokens, the number of steps. The final loss is of the whole validation text, whatever the size of a batch."""
+    return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS and not same_tokens(a, b)]
+
+
+# ---- means over seeds -------------------------------------------------------------------------------------------
+
+
+def standard_deviation(values):
+    """The sample standard deviation; None if there are fewer than two values."""
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def standard_error(values):
+    """The standard error of the mean of values, one a seed: their standard deviation over √n; None if there are fewer
+    than two values."""
+    return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
+
+
+def metric_text(values, kind):
+    """The mean of the values with its standard error: "2.550 ± 0.050", "2.5123", "-" without values. `kind`: "loss",
+    "ratio", "count" for whole numbers, or "speed", which has no error, as that would describe the machine's other
+    load."""
+    if not values:
+        return "-"
+    mean, error = statistics.fmean(values), standard_error(values)
+    if kind == "speed":
+        return f"{mean / 1e3:,.1f}k"
+    if kind == "count" and (error is None or error == 0 or error >= 10):
+        return f"{mean:,.0f}" + (f" ± {error:,.0f}" if error is not None else "")
+    if error is not None and math.isfinite(error):
+        return with_error(mean, error)
+    return f"{mean:.4f}" if kind == "loss" and abs(mean) < LARGE_LOSS else f"{mean:.3g}"
+
+
+def with_error(mean, error):
+    """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point."""
+    digits = 1 - math.floor(math.log10(error)) if error > 0 else -1
+    if not 0 <= digits <= 6:
+        return f"{mean:.3g} ± {error:.2g}"
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def verdict_on(differences):
+    """The verdict on differences seed by seed, by Student's t at 5%."""
+    if not any(differences):
+        return "the same losses"
+    error = standard_error(differences)
+    t = abs(statistics.fmean(differences)) / error if error > 0 else math.inf
+    if not t >= NORMAL_QUANTILE:
+        return "cannot be told apart"
+    if len(differences) == 2:
+        return TOO_FEW
+    clear = two_sided_p(t, len(differences) - 1) <= 0.05
+    return CLEAR if clear else "perhaps a difference; too few seeds to tell"
+
+
+def two_sided_p(t, degrees):
+    """The probability that Student's t with this many degrees of freedom lies further from 0 than `t`: 1 - P(-t < T <
+    t) by the finite series of Abramowitz & Stegun 26.7.3 (odd) and 26.7.4 (even), whose terms are all positive."""
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for k in range(3 if odd else 2, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (k - 1) / k
+    return 1 - (2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total)

@@ -1,0 +1,280 @@
+"""Remarks on a comparison: how groups differ, which results stand out, and what cannot be concluded.
+
+A function on_… yields (kind, sentence, group, count): a sentence to print after the group's label, and the number of
+the group's runs of which it is true. remarks_on joins equal sentences about several groups."""
+
+import collections
+import itertools
+import math
+
+from lib.base.command import printable
+from lib.base.keys import NORMS, PLACEMENTS, placements
+from lib.compare.differences import STEPS, chosen_keys, difference, named_choices
+from lib.compare.divergence import divergence_text
+from lib.compare.labels import config_text, value_text
+from lib.compare.pairs import CLEAR, TOO_FEW, incomparable_keys, standard_deviation
+from lib.logs.runs import NORM, PLACEMENT
+
+TO_TARGET = "steps_to_target"
+NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
+SMALL_BRANCH = 0.05  # of the stream's rms
+OTHER_WEIGHTS = 0.05  # share by which numbers of weights may differ without a remark
+SIZE_KEYS = {"model.n_layer", "model.d_model", "model.d_ff"}
+STARVED = 1e-3  # grad first/last
+MOST_NAMES = 6
+LEAKS = {  # {the axes of a norm's statistics that contain later tokens: the end of the remark}
+    "sequence": "; its losses are not those of a causal model",
+    "batch": " in training; its training loss is not that of a causal model"}
+
+
+def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
+    """[{"text", "kind", "groups"}]: the remarks, with the labels of the groups that each is about. `partners`: as
+    pairs.partners_of has them; `pairs` and `rates`: the differences seed by seed, and those between learning rates, of
+    the comparison; `target`: a loss, or None."""
+    counts_by_sentence = collections.defaultdict(collections.Counter)
+    for kind, sentence, group, count in itertools.chain(
+            on_partners(partners, compared_key), on_groups(groups, target), on_starved(groups),
+            on_small_branches(groups, pairs), on_two_seeds(groups, [*pairs, *rates]), on_rates(rates)):
+        counts_by_sentence[kind, sentence][group] += count
+    remarks = [{"text": subject(counts, len(groups)) + sentence, "kind": kind,
+                "groups": [group.label for group in counts]}
+               for (kind, sentence), counts in counts_by_sentence.items()]
+    return remarks + noise_of(groups)
+
+
+def subject(counts, total):
+    """The labels of the groups that a sentence is true of: "post, pre (1 of 3 seeds)"; "all" if it is true of all of
+    more than two groups. `counts`: {group: number of its runs that it is true of}; `total`: the number of groups."""
+    if total > 2 and [*counts.values()] == [len(group.runs) for group in counts] and len(counts) == total:
+        return "all"
+    names = [group.label + ("" if count == len(group.runs) else f" ({count} of {len(group.runs)} seeds)")
+             for group, count in counts.items()]
+    if len(names) > MOST_NAMES:
+        names[MOST_NAMES - 1:] = [f"{len(names) - MOST_NAMES + 1} more"]
+    return ", ".join(names)
+
+
+# ---- a group and its partner ----------------------------------------------------------------------------------
+
+
+def on_partners(partners, compared_key):
+    """The differences between each group and its partner."""
+    at_same_setting = {group for group, partner in partners.items() if chosen_keys(partner, group) == [compared_key]}
+    has_settings = len({partners[group] for group in at_same_setting}) > 1  # of the keys other than the compared one
+    for group, partner in partners.items():
+        value = value_text(compared_key, partner.value(compared_key))
+        name = f"{value} in the same setting" if has_settings and group in at_same_setting else partner.label
+        for kind, sentence in remarks_on_partner(group, partner, name):
+            yield kind, sentence, group, len(group.runs)
+
+
+def remarks_on_partner(group, partner, name):
+    """[(kind, sentence)] on the difference between a group and its partner, which sentences call `name`."""
+    if group.keys == partner.keys:
+        return [("repeat", f": repeats {partner.label}: the configs are the same, so no key explains a difference")]
+    remarks = [("differs", f" against {name}: {difference_text(partner, group)}")]
+    if keys := incomparable_keys(partner, group):
+        keys_text = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in keys)
+        remarks.append(("not_comparable",
+                        f": losses are not comparable with those of {partner.label}: other {keys_text}"))
+    if sentence := weights_text(partner, group, name):
+        remarks.append(("weights", sentence))
+    return remarks
+
+
+def weights_text(partner, group, name):
+    """ ": 50% more weights than gelu" if the numbers of weights differ by over 5% although nobody changed a size key;
+    else ""."""
+    before, after = (member.runs[0].record.get("params") or 0 for member in (partner, group))
+    chosen = {key for key, *_, follows in difference(partner, group) if not follows}
+    if min(before, after) <= 0 or abs(after / before - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & chosen:
+        return ""
+    return f": {abs(after / before - 1):.0%} {'more' if after > before else 'fewer'} weights than {name}"
+
+
+def difference_text(partner, group):
+    """The keys in which a group differs from its partner: first the chosen ones, then those that follow from them. If
+    several were chosen, the text says that no single cause can be named. Values already in the label are not repeated.
+    A grid entry with named values is one choice, followed by the keys that it sets:
+
+        model.norm_placement; with that comes model.final_norm true -> false
+        batch (train.batch_size 8 -> 2, train.steps 300 -> 1200), train.lr; 2 choices at once: which is the cause …
+    """
+    entries = named_choices(partner, group)
+    entry_of_key = {key: entry for entry, keys in entries.items() for key in keys}
+    by_entry, chosen, derived = {entry: [] for entry in entries}, [], []
+    for key, before, after, follows in difference(partner, group):
+        values = printable(f" {config_text(before)} -> {config_text(after)}")
+        text = key if key in group.labelled else key + values
+        if key in entry_of_key:
+            by_entry[entry_of_key[key]].append(text)
+        elif follows:
+            derived.append(text)
+        else:
+            chosen.append(text)
+    causes = [f"{printable(entry)} ({', '.join(texts)})" for entry, texts in by_entry.items()] + chosen
+    sentence = ", ".join(causes) or "the same config"
+    if derived:
+        sentence += "; with that comes " + ", ".join(derived)
+    if len(causes) > 1:
+        return f"{sentence}; {len(causes)} choices at once: which is the cause cannot be told from these two"
+    follows_init = _has_init_key(derived) or _scales_init(partner) != _scales_init(group)
+    if follows_init and not _has_init_key(itertools.chain(chosen, *by_entry.values())):
+        sentence += "; it starts from other weights too, which may be the cause"
+    return sentence
+
+
+def _has_init_key(texts):
+    return any(text.startswith("model.init.") for text in texts)
+
+
+def _rows_of(group):
+    """The row of each sublayer's placement in the table of placements."""
+    return [PLACEMENTS[name] for block in placements(group.runs[0].config["model"]) for name in block]
+
+
+def _scales_init(group):
+    """Whether a placement of the group scales the initial weights."""
+    return any(row["init_factor"][1] != 0 for row in _rows_of(group))
+
+
+# ---- the runs of a group --------------------------------------------------------------------------------------
+
+
+def on_groups(groups, target):
+    """The striking results in the runs of each group, and a warning of single seeds."""
+    for group in groups:
+        if group.diverged:
+            yield "diverged", ": " + diverged_text(group), group, len(group.diverged)
+        unfinished = [run for run in group.runs if run.record["status"] not in ("done", "diverged", "probe")]
+        if unfinished:
+            yield "unfinished", ": " + unfinished_text(unfinished), group, len(unfinished)
+        for run in group.runs:
+            for kind, sentence in remarks_on_run(group, run, target):
+                yield kind, ": " + sentence, group, 1
+        if len(groups) > 1 and len(group.runs) == 1:
+            yield "one_seed", (": one seed a config: small differences may be chance; more seeds (--set train.seed=2 "
+                               "--out ...) become mean ± standard error here"), group, 1
+
+
+def diverged_text(group):
+    """The steps at which runs of a group diverged, the effect on its means, and the manner of the first divergence."""
+    steps = {run: run.diverged_at(run.record.get("steps", 0) + 1) for run in group.diverged}
+    first = min(steps, key=steps.get)
+    times = "step " if len({*steps.values()}) == 1 else "steps "
+    has_survivors = len(group.diverged) < len(group.runs)
+    bias = "; its metrics are those of the other seeds, and so biased" if has_survivors else ""
+    return f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{divergence_text(first, steps[first])}"
+
+
+def unfinished_text(runs):
+    """How far runs are that are not done."""
+    texts = [f"{printable(run.record['status'])} at step {run.last_step():,} of {run.value(STEPS) or 0:,}"
+             for run in runs]
+    return f"{listed(texts)}; metrics of a run that is not done are no result"
+
+
+def listed(texts):
+    """The texts, each once, joined by commas."""
+    return ", ".join(dict.fromkeys(texts))
+
+
+def remarks_on_run(group, run, target=None):
+    """[(kind, sentence)] on one run: its last loss, a norm that leaks, a target that is not reached."""
+    record = run.record
+    remarks = remarks_on_loss(record) if record["status"] == "done" else []
+    if run.history:
+        remarks.append(("history", f"its config does not say all of its training: {', '.join(run.history.values())}"))
+    if leak := LEAKS.get(NORMS.get(group.value(NORM), {}).get("over")):
+        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later "
+                        f"characters{leak}"))
+    if target is not None and not run.probe and record[TO_TARGET] is None:
+        reached_by_others = any(other.record.get(TO_TARGET) is not None for other in group.runs)
+        others = "; the steps to it are those of the other seeds" if reached_by_others else ""
+        remarks.append(("target", f"no evaluation is at or below {target:g}{others}"))
+    return remarks
+
+
+def remarks_on_loss(record):
+    """[(kind, sentence)] on the last loss of a run that is done."""
+    loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
+    if loss is None:
+        return []
+    remarks, level = [], record.get("unigram")
+    if record.get("vocab") and loss > math.log(record["vocab"]):
+        remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
+    if level is not None and abs(loss - level) < NEAR_LEVEL:
+        remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
+                        "occurs has been learnt, and nothing of their order"))
+    return remarks
+
+
+def on_starved(groups):
+    """The groups in whose runs hardly any gradient reaches block 1, once; the first such run is an example."""
+    starved = {group: [run for run in group.runs if run.record["status"] == "done"
+                       and run.record.get("grad_first_last", 1) < STARVED] for group in groups}
+    example = next(itertools.chain(*starved.values()), None)
+    for group, runs in starved.items():
+        if runs:
+            yield "starved", (f": hardly any gradient reaches block 1; scripts/measure.py {example} shows whether the "
+                              "vectors of all tokens point the same way"), group, len(runs)
+
+
+def on_small_branches(groups, pairs):
+    """The groups in which the norms' place can hardly matter at the start. Where a clear difference (`pairs`) may be
+    due to the place nevertheless, the sentence says that it comes later."""
+    by_label = {group.label: group for group in groups}
+    clear = set()
+    for pair in pairs:
+        members = by_label[pair["group"]], by_label[pair["partner"]]
+        if pair["verdict"] == CLEAR and members[0].value(PLACEMENT) != members[1].value(PLACEMENT):
+            clear.update(members)
+    for group in groups:
+        if count := sum(branch_too_small(group, run.record.get("branch_share")) for run in group.runs):
+            later = "; the clear difference comes later" if group in clear else ""
+            yield "small_branch", (": at the start a sublayer adds so little to the stream that the norms' place can "
+                                   f"hardly matter then{later}"), group, count
+
+
+def branch_too_small(group, share):
+    """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the
+    placement itself sets the size of the branches, by a norm, a learned scale or the init."""
+    by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_factor"][1] != 0 for row in _rows_of(group))
+    scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
+    return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
+
+
+# ---- what cannot be concluded ---------------------------------------------------------------------------------
+
+
+def on_two_seeds(groups, pairs):
+    """The groups of pairs whose verdict needs a third seed."""
+    few = {pair["group"] for pair in pairs if pair["verdict"] == TOO_FEW}
+    for group in groups:
+        if group.label in few:
+            yield ("two_seeds", ": two shared seeds are too few to call a difference clear (*); train a third", group,
+                   len(group.runs))
+
+
+def on_rates(rates):
+    """The groups whose best learning rate is the largest or the smallest tried."""
+    for pair in rates:
+        if pair["edge"]:
+            further = "larger" if pair["edge"] == "largest" else "smaller"
+            yield "rate_at_edge", (f": the best learning rate is the {pair['edge']} tried ({pair['rates'][1]:.15g}); a "
+                                   f"{further} one may end at a lower loss"), pair["best"], len(pair["best"].runs)
+
+
+def noise_of(groups):
+    """[A remark on how far runs are apart by their seeds alone], by the groups in which three seeds or more are done;
+    empty without such a group. Two runs of a group are apart by √2 times its standard deviation over seeds."""
+    losses = [[run.record["final_val_loss"] for run in group.runs if run.record["status"] == "done"
+               and run.record.get("final_val_loss") is not None] for group in groups]
+    apart = sorted(math.sqrt(2) * standard_deviation(values) for values in losses if len(values) > 2)
+    if not apart or not math.isfinite(apart[-1]):
+        return []
+    sizes = dict.fromkeys(f"{value:.2g}" for value in (apart[0], apart[-1]))
+    text = (f"final val of two runs that differ in nothing but the seed is {' to '.join(sizes)} apart (standard "
+            "deviation, by config); a difference of two single runs means something if it is above "
+            f"{2 * apart[-1]:.2g}")
+    return [{"text": text, "kind": "noise", "groups": []}]

@@ -1,0 +1,70 @@
+"""Decorates the functions that make figures: with the look of a screen or a paper, and so that no finite value is cut
+off without a mark."""
+
+import functools
+
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_hex
+
+from lib.figures.layout import look, scaled, text_size
+from lib.figures.panels import BLANK, put_where_free, tick_text
+from lib.logs import np
+
+SHIFTS = (-5, 5, 12, 20, 30)  # points from a value's place to the mark of it: the first one puts the arrow there
+
+
+def drawing(plot):
+    """Decorates a function that makes a figure. The function gets an option `paper`, a width in inches: with it the
+    figure is drawn in the look of a paper, else in that of a screen. Values outside a panel's limits are marked."""
+    @functools.wraps(plot)
+    def drawn(*args, paper=None, **options):
+        with look(paper):
+            figure = plot(*args, **options)
+            for axes in figure.axes:
+                mark_outside(axes)
+        figure.paper = paper
+        return figure
+    return drawn
+
+
+def mark_outside(axes):
+    """Marks what lies outside the limits of the y axis: for each colour an arrow at the upper edge with the largest
+    value, and one at the lower edge with the smallest."""
+    low, high = axes.get_ylim()
+    tops, bottoms = {}, {}  # {colour: (value, x)}
+    for color, points in drawn_points(axes):
+        for (x, y) in points[points[:, 1] > high]:
+            tops[color] = max(tops.get(color, (y, x)), (y, x))
+        for (x, y) in points[points[:, 1] < low]:
+            bottoms[color] = min(bottoms.get(color, (y, x)), (y, x))
+    for edge, arrow, extremes in ((1, "▲", sorted(tops.items(), key=lambda item: item[1], reverse=True)),
+                                  (0, "▼", sorted(bottoms.items(), key=lambda item: item[1]))):
+        marks = []
+        for color, (value, x) in extremes:
+            text = tick_text(float(f"{value:.3g}"))
+            right = (axes.transData + axes.transAxes.inverted()).transform((x, high))[0] > 0.8
+            mark = axes.annotate(f"{text} {arrow}" if right else f"{arrow} {text}", (x, edge), (0, 0),
+                                 xycoords=("data", "axes fraction"), textcoords="offset points", color=color,
+                                 ha="right" if right else "left", va="top" if edge else "bottom", size=text_size(10),
+                                 annotation_clip=False, bbox=BLANK, zorder=8)
+            # From the edge inwards and away from the point.
+            places = [(scaled(-shift if right else shift), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row))
+                      for row in range(len(extremes)) for shift in SHIFTS]
+            marks.append(put_where_free(axes, mark, places, marks))
+
+
+def drawn_points(axes):
+    """Yields (colour, finite points (x, y)) of each line and of each band or error bar in a panel."""
+    for line in axes.lines:
+        if line.get_transform() == axes.transData:  # else it is a level across the panel
+            yield to_hex(line.get_color()), finite(line.get_xydata())
+    for collection in axes.collections:
+        if isinstance(collection, (PolyCollection, LineCollection)):
+            color = [*collection.get_facecolor(), *collection.get_edgecolor()][0]
+            corners = [path.vertices for path in collection.get_paths()]
+            yield to_hex(color), finite(np.concatenate([np.empty((0, 2)), *corners]))
+
+
+def finite(points):
+    """The points (x, y) of which both are finite."""
+    return points[np.isfinite(points).all(axis=1)]

@@ -1,0 +1,136 @@
+"""Plots the final validation loss of runs against a key in which they differ, such as the learning rate."""
+
+import itertools
+import json
+import math
+
+from lib.base.command import ScriptError
+from lib.compare.groups import shared_settings
+from lib.compare.labels import value_text
+from lib.figures.drawing import drawing
+from lib.figures.layout import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
+from lib.figures.panels import THICK, band, name_ends, set_panel_titles, tick_text, ticker, write_unit
+from lib.figures.plot_loss import common_levels, draw_levels, limits, marks_of, vocabularies
+from lib.logs import np
+from lib.logs.runs import PLACEMENT
+
+LOST_ROOM = 0.06  # of the panel's height, for the crosses of a line's diverged runs
+UNIT = "final validation loss (nats per character)"
+
+
+def numeric_keys(groups):
+    """The keys in which the groups differ by numbers, those with most values first."""
+    values = {key: {json.dumps(group.value(key)) for group in groups if group.value(key) is not None}
+              for group in groups for key in group.varied}
+    numeric = [key for key, texts in values.items()
+               if len(texts) > 1 and all(type(json.loads(text)) in (int, float) for text in texts)]
+    return sorted(numeric, key=lambda key: -len(values[key]))
+
+
+def final_loss(run):
+    """The final validation loss of a run, infinity if it diverged. ScriptError: it has none."""
+    loss = run.record.get("final_val_loss")
+    if loss is None and not run.diverged:
+        raise ScriptError(f"{run}: no validation loss yet")
+    return math.inf if run.diverged else loss
+
+
+def lines_of(groups, key):
+    """{a group that stands for a line: {value of the key: its Group}}: a line's groups share what their labels say
+    beside the key and, unless groups would then share a value, beside a grid entry whose names stand for the key."""
+    for also in ([name for group in groups for name, keys in group.named_keys.items() if key in keys], []):
+        lines = {}
+        for group in groups:
+            shown = {name: value for name, value in group.labelled.items() if name not in (key, *also)}
+            line, points = lines.setdefault(json.dumps([shown, group.folder]), (group.restricted_to(group.runs), {}))
+            line.labelled = shown or {PLACEMENT: group.value(PLACEMENT)}
+            line.runs = [*line.runs, *(group.runs if points else [])]
+            line.label = line.name = " · ".join(line.parts.values())
+            points.setdefault(group.value(key), []).append(group)
+        if all(len(members) == 1 for _, points in lines.values() for members in points.values()):
+            break
+    return {line: {value: members[0] for value, members in points.items()} for line, points in lines.values()}
+
+
+@drawing
+def plot(groups, x=None):
+    """The figure: final loss against the key `x` (None: the number in which the groups have most values), a panel for
+    each of layout.facets, all on one scale."""
+    key = x or next(iter(numeric_keys(groups)), None)
+    having = [group for group in groups if key and group.value(key) is not None]
+    if len({json.dumps(group.value(key)) for group in having}) < 2:
+        varied = ", ".join(dict.fromkeys(name for group in groups for name in group.varied))
+        raise ScriptError(f"--x: got {key}, in which the runs do not differ; they differ in {varied}")
+    lines = lines_of(having, key)
+    faceted, runs = facets(styled(list(lines))), [run for group in having for run in group.runs]
+    losses = [np.array([*map(final_loss, group.runs)]) for group in having]
+    levels = common_levels(runs)
+    low, high, log = limits([], losses, levels, max(map(math.log, vocabularies(runs)), default=None))
+    columns = min(2, len(faceted))
+    handles = group_handles(list(lines)) if len(lines) > 1 else []
+    handles += marks_of(False, any(run.diverged for run in runs))[1:]
+    figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 4.5 if len(faceted) == 1 else 3.45,
+                                f"Final validation loss against {key}", shared_settings(groups), handles,
+                                panel_titles=len(faceted) > 1, names=["unigram"])
+    for axes, (_, members) in zip(panels, faceted):
+        room = 1 + LOST_ROOM * sum(bool(line.diverged) for line in members)
+        axes.set_ylim(low, low * (high / low) ** room if log else low + (high - low) * room)
+        axes.set_yscale("log" if log else "linear")
+        values = list(dict.fromkeys(value for line in members for value in lines[line]))
+        places = set_values(axes, key, values)
+        rows = itertools.count()
+        for line in members:
+            losses = {places[value]: [*map(final_loss, group.runs)] for value, group in lines[line].items()}
+            draw_losses(axes, losses, line, line.marker, next(rows) if line.diverged else 0,
+                        joined=list(places) == list(places.values()))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: tick_text(value, (1e-3, 1e4))))
+        write_unit(axes, UNIT)
+        name_ends(axes, [], levels=draw_levels(axes, {} if log else levels))
+    set_panel_titles(panels, [facet for facet, _ in faceted])
+    for empty in panels[len(faceted):]:
+        empty.remove()
+    return figure
+
+
+def set_values(axes, key, values):
+    """Sets an x axis with a tick at each of these values of a key, but where ticks would touch, and returns {value:
+    its place}: numbers, on a logarithmic axis if they span a factor of ten, or 0, 1, 2, … for words."""
+    is_number = all(type(value) in (int, float) for value in values)
+    places = values if is_number else list(range(len(values)))
+    low, high = min(places), max(places)
+    if is_number and low > 0 and high > 9.99 * low:
+        axes.set_xscale("log")
+        axes.set_xlim(low * (low / high) ** 0.06, high * (high / low) ** 0.06)
+    else:
+        axes.set_xlim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+    axes.minorticks_off()
+    shown, width = {}, axes.get_position().width * axes.figure.get_figwidth()
+    for place, value in sorted(zip(places, values), key=lambda pair: pair[0]):
+        text = f"{value:g}" if is_number else value_text(key, value)
+        at = width * (axes.transData + axes.transAxes.inverted()).transform((place, 1))[0]  # inches
+        if not shown or at - max(end for _, end in shown.values()) > scaled(0.05 + NAME_LETTER * len(text) / 2):
+            shown[place] = text, at + scaled(0.05 + NAME_LETTER * len(text) / 2)
+    axes.set_xlabel(key)
+    axes.set_xticks(list(shown), [literal(text) for text, _ in shown.values()])
+    return dict(zip(values, places))
+
+
+def draw_losses(axes, losses, line, marker, row=0, joined=True):
+    """Draws a line with name, color and dash through the means of losses, {x: those of the seeds}, with bars from the
+    smallest to the largest. Infinite ones, of diverged runs, are crosses at the upper edge, `row` rows below it."""
+    xs, seeds = sorted(losses), max(map(len, losses.values()))
+    mean, low, high = band(np.array([losses[x] + [np.nan] * (seeds - len(losses[x])) for x in xs]).T)
+    axes.plot(xs, mean, color=line.color, linestyle=line.dash if joined else "", marker=marker, markersize=scaled(5),
+              linewidth=scaled(THICK), zorder=3)
+    good = np.isfinite(mean)
+    if good.any():
+        axes.errorbar(np.array(xs)[good], mean[good], yerr=[(mean - low)[good], (high - mean)[good]], linestyle="",
+                      color=line.color, elinewidth=scaled(1.2), capsize=scaled(2.5), zorder=3)
+    height = 1 - scaled(0.16) * (row + 0.7) / (axes.get_position().height * axes.figure.get_figheight())
+    for x in xs:
+        if lost := sum(map(math.isinf, losses[x])):
+            axes.plot(x, height, transform=axes.get_xaxis_transform(), marker="X", markersize=scaled(10),
+                      color=line.color, markeredgecolor="white", zorder=6)
+            if lost < len(losses[x]):
+                axes.annotate(f"{lost} of {len(losses[x])}", (x, height), (scaled(7), 0), va="center",
+                              xycoords=("data", "axes fraction"), textcoords="offset points", size=text_size(10))

@@ -1,0 +1,175 @@
+"""Draws every layer at every logged step of one or more runs as a map, whose colour is the size of the activation or
+of its gradient."""
+
+import math
+
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from lib.base.command import ScriptError
+from lib.compare.groups import shared_settings
+from lib.figures import matplotlib
+from lib.figures.drawing import drawing
+from lib.figures.layout import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
+from lib.figures.panels import block_ticks, log_formatter, nothing_finite, write_unit
+from lib.logs import np
+from lib.logs.runs import shortened
+from lib.logs.sites import Site
+
+# (member of HeatMap, title, unit, colour map): the maps are perceptually uniform, and readable with any kind of colour
+# vision; there are two, as there are two scales.
+QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
+HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
+ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
+MOST = 12  # runs in a figure
+GEOMETRIC = "geometric mean of"  # seeds
+MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
+MAP_GAP = 0.98  # inches between two maps
+SCALE_ROOM = 0.75  # inches of a colour scale and its title above the maps
+SECOND_SCALE_ROOM = 1.1  # inches between the maps of the two quantities, if these are below one another
+
+
+class HeatMap:
+    """A group's map: `steps`, and `rms` and `grad` as arrays (steps, layers 0..L), the geometric mean of its seeds
+    where finite; NaN where no seed's value is, or the layer has no such site. `first`: the first layer that has it.
+    `divergences`: the steps at which seeds diverged."""
+
+    def __init__(self, group, site):
+        maps = [Site(run, site) for run in group.runs]
+        self.group, self.first = group, maps[0].first
+        self.steps = np.unique(np.concatenate([m.steps for m in maps]))
+        self.rms, self.grad = (self._mean(maps, name) for name in ("rms", "grad"))
+        self.divergences = [run.diverged_at(self.steps[-1]) for run in group.diverged]
+
+    def _mean(self, maps, name):
+        values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
+        for value, seed_map in zip(values, maps):
+            value[np.searchsorted(self.steps, seed_map.steps)] = getattr(seed_map, name)
+        good = np.isfinite(values)
+        counts = good.sum(axis=0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.where(good, values, 1.0)).sum(axis=0)  # of a 0: −inf, and the mean is 0
+        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), np.nan)
+
+
+def color_scale(maps, name):
+    """(low, high) of a colour scale for all maps' finite values above 0; None if there are none."""
+    values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
+    values = values[np.isfinite(values) & (values > 0)]
+    if not values.size:
+        return None
+    low, high = values.min(), values.max()
+    return (low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)
+
+
+def edges(steps):
+    """The boundaries between the cells of these steps on a logarithmic axis, halfway between neighbours. A single step
+    has a cell from 2/3 to 3/2 of it."""
+    if steps.size == 1:
+        return np.array([steps[0] / 1.5, steps[0] * 1.5])
+    middle = np.sqrt(steps[1:] * steps[:-1])
+    return np.concatenate([[steps[0]**2 / middle[0]], middle, [steps[-1]**2 / middle[-1]]])
+
+
+def step_ticks(steps, limits):
+    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and the last step if fewer than two of
+    them are within."""
+    ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
+    within = [tick for tick in ticks if limits[0] <= tick <= limits[-1]]
+    return within if len(within) > 1 else sorted({steps[0], steps[-1]})
+
+
+@drawing
+def plot(groups, site="stream"):
+    """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
+    if len(groups) > MOST:
+        raise ScriptError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
+    maps = [HeatMap(group, site) for group in groups]
+    for heat_map in maps:
+        # A logarithmic axis cannot show step 0, that of a probe.
+        if all(other.steps.size == 1 for other in maps) or heat_map.steps[0] == 0:
+            run = heat_map.group.runs[0]
+            raise ScriptError(f"{run}: one step is logged, a map needs two; `plot.py layers` shows it")
+    subject = "residual stream" if site == "stream" else site
+    deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
+    height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
+    narrow = is_narrow()  # all maps of one quantity, then all of the other
+    figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
+                              f"The {subject} at every layer and step", shared_settings(groups, GEOMETRIC),
+                              mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))
+    figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
+    for panel in axes[:len(maps)] if narrow else []:
+        box = panel.get_position()
+        bottom = box.y0 + scaled(SECOND_SCALE_ROOM) / figure.get_figheight()
+        panel.set_position([box.x0, bottom, box.width, box.height])
+    for half, (name, title, unit, colors) in enumerate(QUANTITIES):
+        panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
+        scale = color_scale(maps, name)
+        if scale:
+            norm = LogNorm(*scale)
+            scale_title = title if for_paper() else f"{title} of the {subject}"
+            draw_color_scale(figure, panels[0], norm, colors, f"{scale_title} ({unit})")
+        for panel, heat_map in zip(panels, maps):
+            draw_map(panel, heat_map, name, norm if scale else None, colors)
+            if half == 0 or narrow:
+                panel.set_title(literal(shortened(heat_map.group.legend(GEOMETRIC), 90)))
+        panels[-1].set_xlabel("step")
+    return figure
+
+
+def mark_handles(maps):
+    """A legend's handles for the marks that these maps have."""
+    handles, values = [], np.concatenate([getattr(heat_map, name)[:, heat_map.first:].ravel() for heat_map in maps
+                                          for name, *_ in QUANTITIES])
+    if np.isnan(values).any():
+        handles.append(Patch(label="not finite", **HATCH))
+    if (values == 0).any():
+        handles.append(Patch(label="zero", facecolor=ZERO, edgecolor=MUTED))
+    if any(heat_map.divergences for heat_map in maps):
+        handles.append(Line2D([], [], color="black", marker="v", markersize=scaled(8), linewidth=scaled(1.2),
+                              linestyle=(0, (2, 1.5)), label="diverged"))
+    return handles
+
+
+def draw_map(axes, heat_map, name, norm, colors):
+    """Draws one map: hatching for the steps that it covers, and the finite cells upon it."""
+    first, values = heat_map.first, getattr(heat_map, name)[:, heat_map.first:]
+    x, y = edges(heat_map.steps), np.arange(first, first + values.shape[1] + 1) - 0.5
+    axes.grid(False)
+    axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
+    axes.set_xscale("log")  # the first steps, where most happens, are as wide as the many later ones
+    axes.set_xlim(x[0], x[-1])
+    axes.set_xticks(step_ticks(heat_map.steps, x))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(y[0], y[-1])
+    deepest = first + values.shape[1] - 1
+    axes.set_yticks([tick for tick in block_ticks(deepest, 6) if tick >= first])
+    wide = axes.get_position().width * axes.figure.get_figwidth() > scaled(3)
+    write_unit(axes, "block (0 = embedding output)" if first == 0 and wide else "block")
+    if norm is None:
+        nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
+        return
+    shown = np.ma.masked_invalid(np.where(values == 0, norm.vmin / 2, values).T)  # a logarithm has no 0
+    color_map = matplotlib.colormaps[colors].with_extremes(under=ZERO)
+    axes.pcolormesh(x, y, shown, norm=norm, cmap=color_map, rasterized=True, zorder=1)
+    for step in heat_map.divergences:
+        axes.axvline(step, color="black", linewidth=scaled(1.2), linestyle=(0, (2, 1.5)), zorder=3)
+        axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)
+
+
+def draw_color_scale(figure, first, norm, colors, label):
+    """A colour scale above the `first` panel of its maps."""
+    box, inch = first.get_position(), scaled(1) / figure.get_figheight()
+    scale_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
+    bar = figure.colorbar(ScalarMappable(norm, colors), cax=scale_axes, orientation="horizontal")
+    bar.outline.set_visible(False)
+    decades = math.log10(norm.vmax / norm.vmin)
+    bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))
+    bar.ax.xaxis.set_major_formatter(log_formatter(norm.vmin, norm.vmax))
+    bar.ax.xaxis.set_minor_locator(NullLocator())
+    bar.ax.tick_params(length=3, labelsize=text_size(10))
+    bar.ax.set_title(literal(label), size=text_size(10.5), weight="normal", color=MUTED, pad=scaled(5))

@@ -1,0 +1,60 @@
+"""The newest weights of a run folder, by the rule of `normscope eval` and `normscope sample`."""
+
+import json
+import math
+from pathlib import Path
+
+from lib.base.command import ScriptError, printable
+from lib.logs import safetensors_io
+
+FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
+
+
+def newest_weights(path):
+    """(file, tensors, metadata) of a file, or of a run folder's file of the latest step, at a tie the first of FILES.
+    ValueError: a damaged file. ScriptError: a run without weights, or no run."""
+    path = Path(path)
+    if not path.is_dir():
+        return path, *safetensors_io.read(path)
+    files = [path / name for name in FILES if (path / name).exists()]
+    if not files:
+        raise ScriptError(f"[run] {printable(path)}: {_why_none(path)}")
+    try:
+        file = max(files, key=step_of)
+        return file, *safetensors_io.read(file)
+    except ValueError as error:
+        others = " or ".join(printable(other) for other in files if other.name not in str(error))
+        advice = f"; instead of the run's folder, name another file of it: {others}" if others else ""
+        raise ValueError(f"{error}{advice}") from None
+
+
+def step_of(file):
+    """The finished steps behind the weights of a file of a run, of which only the header is read."""
+    step = str(safetensors_io.read_metadata(file).get("step", ""))
+    if not step.isdecimal():
+        raise ValueError(f"[safetensors] {file}: metadata 'step' is {step!r}; expected a number")
+    return int(step)
+
+
+def branch_progress(config, metadata):
+    """s/T at step s of a run with train.branch_warmup_steps = T: the branches of block l are multiplied by min(s/(T l),
+    1). Infinite without such a warm-up; before the first step it is that of the first."""
+    warmup_steps = config.get("train", {}).get("branch_warmup_steps", 0)
+    return max(1, int(metadata.get("step", 0))) / warmup_steps if warmup_steps else math.inf
+
+
+def _why_none(run):
+    """The reason why a run folder has no weights."""
+    if not (run / "config.json").exists():
+        inside = sorted(file.parent.name for file in run.glob("*/config.json"))
+        runs = f", but runs; name one of them: {printable(', '.join(inside[:5]))}" if inside else ""
+        return "is no run; it has no config.json" + runs
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        first = summary["first_nonfinite"]
+        site = first.get("param") or f"layer {first['layer']} {first['site']}"
+        return (f"has no weights: it diverged at step {first['step']} ({first['kind']} of {site} became non-finite), "
+                "before its first checkpoint; train it again, e.g. with a lower train.lr")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
+                "checkpoint, has some")

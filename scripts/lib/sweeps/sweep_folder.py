@@ -1,0 +1,178 @@
+"""The folder of a sweep, which several sweeps may share at the same time: locks on its runs, and the table of
+results."""
+
+import contextlib
+import csv
+import fcntl
+import hashlib
+import io
+import os
+
+from lib.base.command import ScriptError, printable
+from lib.base.files import is_locked, read_json, write_atomically
+from lib.sweeps.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
+
+LOCK = ".lock"  # a file in the folder of a sweep
+RESULTS = ["status", *METRICS]  # the last columns of the table
+TABLE = 0  # the byte of the lock file that stands for summary.csv
+
+
+class Locks:
+    """Locks on bytes of the file .lock, which the system releases when a sweep ends, however it ends: one byte for the
+    table and one for each run. A file system without locks grants them all."""
+
+    def __init__(self, folder):
+        self.descriptor = None
+        with contextlib.suppress(OSError):  # a full disk
+            self.descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def try_lock(self, byte, flags):
+        """Locks or unlocks a byte, as the fcntl flags say. False: another sweep has it; without LOCK_NB among the flags
+        this waits instead. True: the byte is locked, or the file system has no locks."""
+        try:
+            if self.descriptor is not None:
+                fcntl.lockf(self.descriptor, flags, 1, byte)
+            return True
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError:
+            return True
+
+    @contextlib.contextmanager
+    def table(self):
+        """Keeps other sweeps from writing the table."""
+        self.try_lock(TABLE, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            self.try_lock(TABLE, fcntl.LOCK_UN)
+
+    def acquire(self, run):
+        """Locks the run for this sweep. False: another sweep or a `normscope train` trains it now."""
+        if not self.try_lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
+            return False
+        if not is_locked(run.folder):
+            return True
+        self.release(run)
+        return False
+
+    def release(self, run):
+        """Unlocks a run."""
+        self.try_lock(byte_of(run), fcntl.LOCK_UN)
+
+
+def byte_of(run):
+    """The byte of the lock file that stands for a run."""
+    return 1 + int.from_bytes(hashlib.sha256(run.name.encode()).digest()[:7])
+
+
+class Table:
+    """summary.csv: a row for each run that is done, diverged or failed: those of this sweep in the order of its grid,
+    then those of other sweeps in the folder. Columns are the keys that vary in any of these sweeps. `problem`: the
+    reason why it could not be written, or "". ScriptError: summary.csv is no table of a sweep, or the folder has runs
+    that belong to no sweep."""
+
+    def __init__(self, path, sweep):
+        self.path, self.sweep = path, sweep
+        self.locks, self.problem, self.unwritten = None, "", {}
+        self._read()
+        own = {run.name for run in sweep.runs}
+        others = {file.parent.name for file in path.parent.glob("*/config.json")} - own
+        if others and not (path.exists() or (path.parent / LOCK).exists()):
+            raise ScriptError(f"{printable(path.parent)}: holds other runs, such as {printable(min(others))}, that "
+                              "no sweep made; choose another folder with --out DIR")
+
+    def open(self, folder):
+        """Makes the folder, with the labels of the sweep's runs. OSError: it cannot be made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.locks = Locks(folder)
+        self._attempt(lambda: write_labels(self.sweep, folder))
+
+    def _read(self):
+        """(columns of keys, {name: {column: cell}}). ScriptError: the file is no table of a sweep."""
+        if not self.path.exists():
+            return [], {}
+        try:
+            text = self.path.read_bytes().decode("utf-8", "replace")
+            header, *rows = [*csv.reader(io.StringIO(text, newline=""))] or [[]]
+        except csv.Error:
+            header, rows = [], []
+        if header[:1] != ["name"] or header[-len(RESULTS):] != RESULTS:
+            raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it "
+                              "away, or choose another folder with --out DIR")
+        return header[1:-len(RESULTS)], {row[0]: dict(zip(header, row)) for row in rows if row}
+
+    def add(self, run):
+        """Writes the row of a run that has ended, and those that could not be written before."""
+        self.unwritten[run.name] = run
+        self.write()
+
+    def write(self):
+        """Writes the rows that are not yet written. A failure is kept in `problem`; the result of a run is its
+        folder."""
+        if self._attempt(self._write):
+            self.unwritten.clear()
+
+    def _write(self):
+        folder, (columns, rows) = self.path.parent, self._read()
+        write_labels(self.sweep, folder)  # of another sweep, or after a failure
+        columns, labels = list(dict.fromkeys([*self.sweep.columns, *columns])), labels_of(folder)
+        rows |= {name: row_of(run, columns) for name, run in self.unwritten.items()}
+        for path in sorted(folder.iterdir()):
+            # A run whose sweep was killed before it wrote the row, or had other columns; or one that could not be
+            # trained again as the sweep has it now.
+            row = rows.get(path.name, {})
+            if (row.get("status", "failed") == "failed" or not row.keys() >= {*columns}) and (
+                    ended := ended_run(path, labels.get(path, {}))):
+                rows[path.name] = row_of(ended, columns)
+        own = dict.fromkeys(run.name for run in self.sweep.runs if run.name in rows)
+        others = [name for name in rows if name not in own and (folder / name).is_dir()]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["name", *columns, *RESULTS], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in [*own, *others])
+        write_atomically(self.path, text.getvalue())
+
+    def _attempt(self, write):
+        """Whether write() succeeds, while no other sweep writes."""
+        try:
+            with self.locks.table():
+                write()
+            self.problem = ""
+        except ScriptError as error:
+            self.problem = str(error)
+        except OSError as error:
+            self.problem = f"{printable(error.filename or self.path)}: {error.strerror}"
+        return not self.problem
+
+
+def row_of(run, columns):
+    """{column: cell} of a GridPoint that has ended."""
+    cells = {column: run.value(column) for column in columns}
+    cells |= {"name": run.name, "status": run.status, **{key: run.summary.get(key) for key in METRICS}}
+    return {column: as_cell(cell) for column, cell in cells.items()}
+
+
+def steps_left(run, folder):
+    """How many steps `normscope train --resume` will train of a GridPoint in this folder: all without a checkpoint,
+    else those after it. A diverged run has some too, and a run that is done if train.steps was raised."""
+    steps = run.config["train"]["steps"]
+    try:
+        summary = read_json(folder / "summary.json")
+        trained = summary["steps"] if (folder / "checkpoint.safetensors").exists() else 0
+        # The checkpoint of a run that is not done is of an earlier step, though its summary may count all.
+        return max(steps - trained, int(summary["status"] != "done"))
+    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
+        return steps
+
+
+def ended_run(folder, labels):
+    """The run of a folder as a GridPoint with these labels if it is done or diverged, and so has a row in the table;
+    else None. Whether it is trained again is another question: steps_left."""
+    try:
+        config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
+        if summary["status"] in ("done", "diverged"):
+            return GridPoint(folder.name, {}, labels, [], config, folder, summary["status"], summary)
+    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
+        pass
+    return None

@@ -1,0 +1,134 @@
+"""The results of an experiment of configs/papers, and the file that keeps them: configs/papers/results/NAME.json.
+Claims, table and picture are functions of what the file holds, so they need no run, and a diff of the file shows which
+number moved.
+
+In JSON, trained runs are {"runs": a row for each}, a probe is {"measured": [...], "law": ...}, an array is a list, and
+a tuple of a probe's choices is a text: ("pre", 14) is "pre | 14".
+"""
+
+import json
+import math
+import re
+import statistics
+import sys
+from collections import namedtuple
+
+from lib.base.files import read_json
+from lib.compare.pairs import seed_by_seed
+from lib.logs import np
+from papers.lib.papers import CONFIGS
+
+FOLDER = CONFIGS / "results"
+DIGITS = (5, 7, 9, 12, 17)  # significant digits of a file's numbers: the first that shows what all of them show
+
+# What a probe has measured, an array (seeds, ...), and what theory expects, an array, a number or None.
+Probed = namedtuple("Probed", "measured law")
+
+
+class Runs:
+    """The trained runs of a sweep. `rows` has a dict for each: the values of the sweep's keys as texts, under the last
+    parts of the keys, `status`, `final_val_loss`, and what the sweep measured. Methods choose runs by the values of
+    keys: norm_placement="pre", n_layer=24."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def matching(self, **values):
+        """The rows that have these values, in the order of their seeds."""
+        return [row for row in self.rows if all(row[key] == str(value) for key, value in values.items())]
+
+    def where(self, **values):
+        """The rows that have these values. Ends this script if there are none."""
+        rows = self.matching(**values)
+        if not rows:
+            sys.exit(f"[reproduce] no run has {values}; expected one; change the sweep file or the experiment's module")
+        return rows
+
+    def losses(self, **values):
+        """The final validation loss of each run with these values; of one that diverged, infinity."""
+        return [row["final_val_loss"] if row["status"] == "done" else math.inf for row in self.where(**values)]
+
+    def loss(self, **values):
+        """The mean over seeds of the final validation losses."""
+        return statistics.fmean(self.losses(**values))
+
+    def measured(self, name, **values):
+        """The measure `name` of the runs with these values, an array with a row for each run."""
+        return np.array([row[name] for row in self.where(**values)])
+
+    def paired(self, values, base):
+        """The final losses of the runs with `values` minus those of the runs with `base`, seed by seed, as compare.py
+        has it: `mean`, and `difference` in words. Needs two seeds."""
+        chosen, others = ({row["seed"]: row["final_val_loss"] for row in self.where(**one) if row["status"] == "done"}
+                          for one in (values, base))
+        return seed_by_seed(chosen, others) or {"mean": math.nan, "difference": "diverged"}
+
+    def difference(self, values, base):
+        """The mean of those differences."""
+        return self.paired(values, base)["mean"]
+
+
+# ---- the file ---------------------------------------------------------------------------------------------------
+
+
+def as_data(results, digits=17):
+    """What JSON can hold of results, numbers rounded to so many significant digits."""
+    def convert(value):
+        return as_data(value, digits)
+
+    if isinstance(results, Runs):
+        return {"runs": convert(results.rows)}
+    if isinstance(results, Probed):
+        return convert(results._asdict())
+    if isinstance(results, dict):
+        return {" | ".join(map(str, key)) if isinstance(key, tuple) else key: convert(value)
+                for key, value in results.items()}
+    if isinstance(results, (list, np.ndarray)):
+        return [convert(value) for value in results]
+    return float(f"{results:.{digits}g}") if isinstance(results, (float, np.floating)) else results
+
+
+def of_data(data):
+    """The results that as_data made data of."""
+    if isinstance(data, list):
+        return np.array(data)
+    if not isinstance(data, dict):
+        return data
+    if data.keys() == {"runs"}:
+        return Runs(data["runs"])
+    values = {key_of(name): of_data(value) for name, value in data.items()}
+    return Probed(**values) if values.keys() == set(Probed._fields) else values
+
+
+def key_of(name):
+    """The tuple of a text such as "pre | 14", or the text."""
+    parts = [int(part) if part.isdecimal() else part for part in name.split(" | ")]
+    return tuple(parts) if len(parts) > 1 else name
+
+
+def rounded(results, shown):
+    """The data of results with as few digits as leave the text shown(results) as it is."""
+    for digits in DIGITS:
+        data = as_data(results, digits)
+        if shown(of_data(data)) == shown(results):
+            break
+    return data
+
+
+def text_of(data):
+    """The text of a file. Each list of numbers, and each run without one, is on a line."""
+    def on_one_line(match):
+        return re.sub(r"\s*\n\s*", " ", match[1])
+
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    return re.sub(r"(?<=[\[{])\s+([^\[\]{}]*?)\s+(?=[\]}])", on_one_line, text) + "\n"
+
+
+def file_of(name, folder=FOLDER):
+    return folder / f"{name}.json"
+
+
+def load(name):
+    """The kept results of an experiment; None if it has no file. ScriptError: the file is damaged."""
+    file = file_of(name)
+    return of_data(read_json(file)) if file.exists() else None

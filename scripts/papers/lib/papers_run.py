@@ -1,0 +1,218 @@
+"""Runs the experiments of configs/papers: `sweep` trains, `probe` looks at fresh networks. Both take (config file, out
+folder, quick) first. Quick: tiny models, a few steps, fewer seeds; the same code, but the numbers mean nothing.
+
+An earlier call's results in the out folder are used again, by the same rules with quick as without. reproduce.py gives
+quick calls an out folder of their own by default, so that neither takes the other's:
+
+  trained runs   by scripts/sweep.py: a run that is done is not trained again; a config that has changed in more
+                 than `train --resume` allows is an error; more train.steps are trained
+  probes         used again if their probed.json has the same resolved config and number of seeds, and is newer than
+                 the program
+  measures       of trained runs, measured_NAME.json in a run's folder: used again if newer than the run, the program
+                 and the measure's source file; measures of probes are not kept
+"""
+
+import csv
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from lib.base import processors
+from lib.base.command import ROOT, program
+from lib.base.files import read_json, write_atomically
+from lib.logs import np
+from lib.logs.runs import Run
+from lib.model.measures import Model
+from lib.sweeps.grid import load_sweep
+from lib.theory import mean_field
+from papers.lib.papers_results import Probed, Runs
+
+CORPUS = ROOT / "data" / "austen.txt"
+DEPTH = 12  # blocks of the configs that sweeps are based on
+TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train": {"steps": 4, "batch_size": 2},
+        "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
+TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
+
+
+def run(module, config, out, quick):
+    """The results of an experiment: what its own `run` returns, else the runs of its sweep with its MEASURES."""
+    if hasattr(module, "run"):
+        return module.run(config, out, quick)
+    return sweep(config, out, quick, **getattr(module, "MEASURES", {}))
+
+
+def normscope(*arguments):
+    """The output of the program with these arguments."""
+    return output_of([program(), *arguments])
+
+
+def output_of(command, show=False):
+    """The output of a command. `show`: it goes to the terminal instead, if there is one. Ends this script if the
+    command fails."""
+    show = show and sys.stdout.isatty()
+    command = [str(word) for word in command]
+    process = subprocess.run(command, text=True, check=False, stdout=None if show else subprocess.PIPE,
+                             stderr=None if show else subprocess.PIPE)
+    if process.returncode == 130:
+        sys.exit(130)
+    if process.returncode != 0:
+        print(process.stderr or "", end="", file=sys.stderr)
+        sys.exit(f"[reproduce] `{' '.join(command)}` failed; its message is above")
+    return process.stdout
+
+
+def read_csv(path):
+    """The rows of a CSV file, {column: text} each."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def last_change(*files):
+    """When the newest of these files was written."""
+    return max(Path(file).stat().st_mtime_ns for file in files)
+
+
+# ---- training -------------------------------------------------------------------------------------------------
+
+
+def sweep(config, out, quick, **measures):
+    """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
+    lib.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
+    grid has eval.every."""
+    file, depths = tiny_sweep(config, out) if quick else (config, {})
+    evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
+    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
+               "--jobs", processors.usable()], show=True)
+    rows = []
+    names = {run.name for run in load_sweep(file, evaluations[1:]).runs}
+    for cells in read_csv(out / "summary.csv"):
+        if cells["name"] not in names:  # of an earlier version of the sweep
+            continue
+        row = {key.rpartition(".")[2]: value for key, value in cells.items() if "." in key}
+        if quick and "n_layer" in row:
+            row["n_layer"] = depths[row["n_layer"]]
+        loss = float(cells["final_val_loss"]) if cells["status"] == "done" else None
+        row |= {"status": cells["status"], "final_val_loss": loss}
+        row |= {name: measured_once(out / cells["name"], name, measure) for name, measure in measures.items()}
+        rows.append(row)
+    return Runs(rows)
+
+
+def measured_once(folder, name, measure):
+    """measure(run), kept in the run's folder as measured_NAME.json; see the rules at the top."""
+    kept = folder / f"measured_{name}.json"
+    sources = (folder / "summary.json", program(), inspect.getfile(measure))
+    if not kept.exists() or last_change(kept) <= last_change(*sources):
+        write_atomically(kept, json.dumps(np.asarray(measure(Run(folder)), float).tolist()))
+    return json.loads(kept.read_text(encoding="utf-8"))
+
+
+def tiny_sweep(config, out):
+    """Writes a sweep file's tiny form to `out`: the same grid and cases, of tiny models with few blocks, 4 steps and at
+    most two seeds. Depths are replaced in their order by 3, 4, 5, ..., from 3 on because a claim may be about a third
+    of the blocks. Returns its path and {tiny depth: the depth that it stands for}, as texts."""
+    spec = read_json(config)
+    grid, cases = spec.get("grid", {}), [case["set"] for case in spec.get("cases", [])]
+    depths = {DEPTH, *grid.get("model.n_layer", []), *(case.get("model.n_layer", DEPTH) for case in cases)}
+    tiny = {depth: number for number, depth in enumerate(sorted(depths), start=3)}
+    for key, values in grid.items():
+        section, _, name = key.partition(".")
+        if key == "model.n_layer":
+            grid[key] = [tiny[depth] for depth in values]
+        elif len(values) == 1 and name in TINY.get(section, {}):  # a setting of all runs; more values are the question
+            grid[key] = [TINY[section][name]]
+    for settings in cases:
+        settings["train.steps"] = TINY["train"]["steps"]
+        if "model.n_layer" in settings:
+            settings["model.n_layer"] = tiny[settings["model.n_layer"]]
+    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(tiny_text(out))},
+            "model": {**TINY["model"], "n_layer": tiny[DEPTH]}}
+    spec |= {"base": str(out / "tiny.json"), "seeds": spec.get("seeds", [1])[:2]}
+    write_atomically(out / "tiny.json", json.dumps(base))
+    write_atomically(out / config.name, json.dumps(spec))
+    return out / config.name, {str(number): str(depth) for depth, number in tiny.items()}
+
+
+def tiny_text(folder):
+    """The beginning of the text, as a file in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = folder / "text.txt"
+    text.write_text(CORPUS.read_text(encoding="utf-8")[:4000], encoding="utf-8")
+    return text
+
+
+# ---- probing --------------------------------------------------------------------------------------------------
+
+
+def probe(config, out, quick, variants, measure, law=None, seeds=8):
+    """Probes fresh networks. `variants`: {name: {key of the section `model`: value}}, over the config. Returns {name:
+    Probed}: an array with what `measure` gives of the folder of each seed, and what `law` gives of
+    lib.mean_field.predicted."""
+    results = {}
+    for name, settings in variants.items():
+        settings = {f"model.{key}": value for key, value in settings.items()}
+        folder = out / re.sub(r"\W+", "-", f"{config.stem} {name}")
+        folders = probed(config, folder, 2 if quick else seeds, quick, settings)
+        results[name] = Probed(np.array([measure(folder) for folder in folders]), law and law(predicted(folders[0])))
+    return results
+
+
+def probed(config, folder, seeds, quick, settings):
+    """The folders of a probe's seeds, which is made unless an earlier one can be used again; see the rules at the
+    top."""
+    if quick:
+        settings = {**TINY_PROBE, "data.path": tiny_text(folder.parent), **settings}
+    settings = [f"{key}={value}" for key, value in settings.items()]
+    note = json.dumps([seeds, mean_field.resolved(config, settings)])
+    kept = folder / "probed.json"  # the note, written when the probe has ended
+    if not kept.exists() or kept.read_text(encoding="utf-8") != note or last_change(kept) <= last_change(program()):
+        options = [word for setting in settings for word in ("--set", setting)]
+        normscope("probe", config, *options, "--seeds", seeds, "--out", folder, "--overwrite")
+        write_atomically(kept, note)
+    return [folder / f"seed-{seed}" for seed in range(1, seeds + 1)]
+
+
+def predicted(folder):
+    """lib.theory.mean_field.predicted of a run before training, also for models too narrow for the theory to be exact."""
+    return mean_field.predicted(folder, narrow=True)
+
+
+def stream(folder, column):
+    """A column of layers.csv for the residual stream, an array (layers 0..L)."""
+    return np.array([float(row[column]) for row in read_csv(folder / "layers.csv") if row["site"] == "stream"])
+
+
+def fresh(folder):
+    """The model of a run's or a probe's config before training, with every tensor of its first batch."""
+    dump = folder / "probed.safetensors"
+    normscope("probe", folder / "config.json", "--dump", dump, "--out", folder / "probe", "--overwrite")
+    model = Model(dump)
+    dump.unlink()
+    return model
+
+
+def growth_of_gradient(folder):
+    """The gradient's rms at x_0 over that at x_L."""
+    gradient = stream(folder, "grad_rms")
+    return gradient[0] / gradient[-1]
+
+
+def law_of_growth(theory):
+    return theory["grad"][0] / theory["grad"][-1]
+
+
+# ---- measures of trained runs that several experiments have ----------------------------------------------------
+
+
+def curve(run, site):
+    """[logged steps, rms of the site at each]; of the stream, after the last block."""
+    rows = [row for row in read_csv(run.folder / "layers.csv") if row["site"] == site]
+    return [[float(row[column]) for row in rows if row["layer"] == rows[-1]["layer"]] for column in ("step", "rms")]
+
+
+def amplification(run):
+    """The amplification by theory."""
+    return predicted(run.folder)["amplification"]

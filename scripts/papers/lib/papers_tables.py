@@ -1,0 +1,69 @@
+"""Markdown tables for the page of configs/papers.
+
+Lines and columns of a table, and lines and panels of a picture, are {name: {key: value}}: the runs that have these
+values.
+"""
+
+import re
+
+from lib.logs import np
+
+
+def markdown(header, *lines):
+    """A table; hyphens before numbers become minus signs."""
+    first, *others = [f"| {' | '.join(map(str, line))} |" for line in (header, *lines)]
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", "\n".join([first, "|---" * len(header) + "|", *others])) + "\n"
+
+
+def spread(values, form="{:.3f}"):
+    """Mean ± standard deviation over seeds."""
+    values = np.array(values, float)
+    if not np.isfinite(values).all():
+        return "diverged"
+    mean = form.format(values.mean())
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {form.format(values.std(ddof=1)).replace('+', '')}"
+
+
+def choices(key, *values, name="{}"):
+    """Runs by the value of one key."""
+    return {name.format(value): {key: value} for value in values}
+
+
+def placements(*names):
+    return choices("norm_placement", *names)
+
+
+def rates(*values):
+    return choices("lr", *values, name="lr {}")
+
+
+def cells_of(runs, cell, lines, columns):
+    """The lines of a table, a list of texts each: the name and cell(**values), empty where no run has the values of
+    line and column."""
+    def text(values):
+        return cell(**values) if runs.matching(**values) else ""
+
+    return [[name, *(text({**line, **column}) for column in columns.values())] for name, line in lines.items()]
+
+
+def table_of(runs, title, cell, lines, columns):
+    """A table of cell(**values)."""
+    return markdown([title, *columns], *cells_of(runs, cell, lines, columns))
+
+
+def loss_table(runs, lines, columns=None, against=None):
+    """A table of final validation losses. `against`: the name of the line whose difference from each other line is
+    shown too, seed by seed, ± its standard error."""
+    columns = columns or {"": {}}
+
+    def loss(**values):
+        return spread(runs.losses(**values))
+
+    def difference(**values):
+        return runs.paired(values, {**values, **lines[against]})["difference"]
+
+    others = {f"{name} − {against}": line for name, line in lines.items() if against not in (None, name)}
+    return markdown(["validation loss", *columns], *cells_of(runs, loss, lines, columns),
+                    *cells_of(runs, difference, others, columns))

@@ -1,0 +1,52 @@
+#!/usr/bin/python3
+"""The rooms of scripts/lib: files import only what stands below them, and nothing imports a command or an experiment."""
+
+import ast
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+BELOW = {  # the rooms that each room may import, beside itself
+    "lib": "base", "base": "", "logs": "base", "sweeps": "base", "model": "base logs", "theory": "base logs model",
+    "compare": "base logs sweeps", "figures": "base logs sweeps compare theory",
+    "page": "base logs compare figures", "papers/lib": "base logs model theory sweeps compare figures"}
+BELOW["commands"] = "lib " + " ".join(BELOW)
+BELOW["papers"] = BELOW["papers/lib"] + " papers/lib"
+FOR_USERS = "torch_model"  # a command that users import as well
+
+
+def room_of(file):
+    first, *rest = file.relative_to(SCRIPTS).parts
+    if first == "lib":
+        return rest[0] if len(rest) > 1 else "lib"
+    if first == "papers":
+        return "papers/lib" if rest[0] == "lib" else "papers"
+    return "commands"
+
+
+def imported(text):
+    """The rooms that a file imports from, "commands" for one of them."""
+    for node in ast.walk(ast.parse(text)):
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        for name in [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else names:
+            first, second, *_ = f"{name}.".split(".")
+            if first == "lib":
+                yield second
+            elif first == "papers":
+                yield "papers/lib" if second == "lib" else "papers"
+            elif first != FOR_USERS and (SCRIPTS / f"{first}.py").exists():
+                yield "commands"
+
+
+def main():
+    assert [*imported("from lib.page.x import y\nimport plot\nfrom papers import gain")] == ["page", "commands", "papers"]
+    arrows = {(file, room) for file in SCRIPTS.rglob("*.py") for room in imported(file.read_text(encoding="utf-8"))}
+    bad = [f"{file.relative_to(SCRIPTS)} imports {room}" for file, room in sorted(arrows)
+           if room != room_of(file) and room not in BELOW[room_of(file)].split()]
+    bad += [f"{file.relative_to(SCRIPTS)} imports a command" for file, room in arrows if room == "commands"]
+    print("\n".join(bad))
+    sys.exit(1 if bad or len(arrows) < 100 else 0)
+
+
+if __name__ == "__main__":
+    main()
