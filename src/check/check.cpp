@@ -25,10 +25,10 @@ Outcome unless_nan(const CheckInput& given, const Outcome& outcome) {
                                       : "with norm_eps 0, a norm here divides 0 by 0"};
 }
 
-WindowBatch small_batch(const CheckInput& given, Index max_context) {
+WindowBatch small_batch(const CheckInput& given, Index max_context, Index characters) {
   const std::vector<Token>& text = given.corpus.train;
   const Index context = std::min(given.config.model.context, max_context);
-  return {text, evaluation_windows(std::ssize(text), context, std::max<Index>(2, 16 / context))};
+  return {text, evaluation_windows(std::ssize(text), context, std::max<Index>(2, characters / context))};
 }
 
 double l2_distance(const Numbers& a, const Numbers& b) {

@@ -98,9 +98,9 @@ inline bool is_detached(const ModelConfig& config) {
   return config.norm_detach && norm_row(config.norm).has_detached;
 }
 
-// Two sequences of the training text, cut to max_context characters. With five characters or fewer there are
-// more sequences, since batch norm over few tokens would be degenerate.
-WindowBatch small_batch(const CheckInput& given, Index max_context);
+// Sequences of the training text, cut to max_context characters: two, or as many as have `characters`
+// together, since batch norm over few tokens would be degenerate.
+WindowBatch small_batch(const CheckInput& given, Index max_context, Index characters = 16);
 inline Pass view(const WindowBatch& batch) { return {batch.tokens, batch.targets, batch.context}; }
 
 // Compares <g, d> with the derivative of the equations' loss along d, for each parameter with gradient g. The
