@@ -70,6 +70,10 @@ const Condition branch_scale_is_free = {
     [](Config c) { return any_placement(c, std::not_fn(&Placement::learned_scale)); },
     "every sublayer has a scale of its own by its placement"};
 const Condition scheme_is_gpt2 = {is_gpt2, "only scheme gpt2 has it"};
+// The embeddings of a tied head default to std; equal to it, they are taken for that default.
+const Condition std_is_read = {
+    [](Config c) { return is_gpt2(c) || (c.model.tie_embeddings && c.model.init.embed_std == c.model.init.std); },
+    "only scheme gpt2 and the default of a tied head's embed_std take it"};
 const Condition branches_are_drawn = {[](Config c) { return !c.model.init.zero_branches; },
                                       "zero_branches sets these matrices to 0"};
 const Condition has_validation = {
@@ -235,7 +239,7 @@ const std::vector<Field> table = {
     row("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the initial weights",
         {.label = "{}"}),
     row("model.init.std", init(&I::std), number(0, 100),
-        "standard deviation of every matrix under scheme gpt2", {.needs = {{scheme_is_gpt2}}}),
+        "standard deviation of every matrix under scheme gpt2", {.needs = {{std_is_read}}}),
     row("model.init.embed_std", init(&I::embed_std), number(0, 100),
         "standard deviation of token and position embeddings",
         {.default_to = {"std with scheme gpt2 or a tied head, else 1", default_embed_std}}),

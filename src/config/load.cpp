@@ -193,19 +193,16 @@ class Loader {
     }
   }
 
-  // If the key has no effect, adds that to its origin, and reports a value that was given for it in vain. It
-  // was not in vain if another key's default follows from it: init.std has no effect under Xavier's scheme,
-  // but a tied head's embed_std follows it.
+  // If the key has no effect, adds that to its origin, and reports a value that was given for it in vain.
   void report_if_idle(const Field& field) {
     const Need* unmet = field.unmet_need(loaded_.config);
     if (!unmet) return;
-    const auto given = settings_.find(field.key);
-    if (given != settings_.end() && decides_a_default(field, given->second.value)) return;
     const std::string& why = unmet->condition.reason;
     loaded_.origins[field.key] += ", no effect: " + why;
+    const auto given = settings_.find(field.key);
     const bool takes_default =
         given == settings_.end() || (field.takes_auto && given->second.value == "auto");
-    if (!takes_default) report_in_vain(field, given->second.value, why);
+    if (!takes_default) report_in_vain(field, given->second, why);
   }
 
   // Reports values that a resolved config has for keys in its `$idle`, if they are not the values of these
@@ -213,26 +210,15 @@ class Loader {
   void report_ignored() {
     for (const auto& [key, ignored] : ignored_) {
       const Field* field = settings_.contains(key) ? nullptr : find_field(key);
-      if (field) report_in_vain(*field, ignored.value, text(idle_keys, " lists it in ", ignored.where));
+      if (field) report_in_vain(*field, ignored, text(idle_keys, " lists it"));
     }
   }
 
-  void report_in_vain(const Field& field, const Json& given, const std::string& why) {
-    if (given != field.get(loaded_.config)) loaded_.without_effect.push_back(text(field.key, " (", why, ")"));
-  }
-
-  // True if a default follows from the value given for `field`. Applies the defaults of all keys that are not
-  // given, in the order of the table, to a config with that value and to one without it, and compares them.
-  bool decides_a_default(const Field& field, const Json& given) const {
-    RunConfig with = loaded_.config, without = loaded_.config;
-    field.set(with, given);
-    return std::ranges::any_of(fields(), [&](const Field& other) {
-      if (!other.default_to.apply || settings_.contains(other.key) || !other.is_used(loaded_.config))
-        return false;
-      other.default_to.apply(with);
-      other.default_to.apply(without);
-      return other.get(with) != other.get(without);
-    });
+  // A base file gives values to its own variants: those that this config makes idle are no mistake.
+  void report_in_vain(const Field& field, const Setting& given, const std::string& why) {
+    const bool is_base = given.where != "--set" && given.where != loaded_.files[0];
+    if (given.value != field.get(loaded_.config) && !is_base)
+      loaded_.without_effect.push_back(text(field.key, " (", given.where, ": ", why, ")"));
   }
 
   void set(const Field& field, const Json& value, const std::string& where) {

@@ -12,8 +12,8 @@ struct Loaded {
   // The origin of each value by dotted key: "configs/deep.json", "--set", "default" or "default: 4*d_model",
   // and the reason if the key has no effect.
   std::map<std::string, std::string> origins;
-  // The keys to which the user gave a value that has no effect, unless it is the value that the key takes in
-  // that case anyway: "train.momentum (only optimizers sgd and muon have it)".
+  // The keys to which the config or an option, but no file that it extends, gives a value that has no effect,
+  // unless the key takes that value anyway: "train.momentum (--set: only optimizers sgd and muon have it)".
   std::vector<std::string> without_effect;
   std::vector<std::string> files;  // the config and those that it extends
 };

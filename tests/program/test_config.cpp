@@ -185,13 +185,13 @@ TEST_CASE("extends merges deeply, and origins say from where") {
   const std::string one = folder.write("base/one.json", R"({
     "data": {"path": "../data/text.txt"},
     "model": {"n_layer": 3, "norm_placement": ["pre", "post", "pre"], "init": {"std": 0.1}},
-    "train": {"steps": 5, "batch_size": 2}
+    "train": {"steps": 5, "batch_size": 2, "momentum": 0.9}
   })");
   const std::string two = folder.write(
       "two.json", R"({"$schema": "s", "extends": "base/one.json", "model": {"init": {"embed_std": 2}}})");
   const std::string three = folder.write("three.json", R"({
     "extends": "two.json",
-    "model": {"n_layer": 2, "norm_placement": ["post", "pre"]}
+    "model": {"n_layer": 2, "norm_placement": ["post", "pre"], "norm_groups": 8}
   })");
   const Loaded loaded = load_config(three, {"train.lr=0.5"});
   const ModelConfig& model = loaded.config.model;
@@ -209,6 +209,8 @@ TEST_CASE("extends merges deeply, and origins say from where") {
       {"train.seed", "default"}};
   for (const auto& [key, origin] : origins) CHECK(loaded.origins.at(key) == origin);
   CHECK(loaded.origins.size() == fields().size());
+  // The momentum of a base file is no mistake of the user.
+  CHECK(loaded.without_effect == std::vector<std::string>{"model.norm_groups (" + three + ": only groupnorm has groups)"});
 }
 
 TEST_CASE("files that are no config, and what they extend, are refused") {

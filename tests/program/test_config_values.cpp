@@ -58,36 +58,36 @@ TEST_CASE("keys that are given where they have no effect are named, with the rea
     const char* without_effect;
   } cases[] = {
       {"", ""},
-      {"model.norm_groups=8", "model.norm_groups (only groupnorm has groups)"},
+      {"model.norm_groups=8", "model.norm_groups (--set: only groupnorm has groups)"},
       {"model.norm_groups=4", ""},  // the default, to which it resolves anyway
-      {"model.norm=rmsnorm model.norm_bias=true", "model.norm_bias (this norm has no bias)"},
+      {"model.norm=rmsnorm model.norm_bias=true", "model.norm_bias (--set: this norm has no bias)"},
       {"model.norm_placement=rezero model.final_norm=auto", ""},
       {"model.init.scheme=xavier_normal model.init.residual_scaling=true",
-       "model.init.residual_scaling (only scheme gpt2 has it)"},
+       "model.init.residual_scaling (--set: only scheme gpt2 has it)"},
       {"model.init.zero_branches=true model.init.residual_scaling=true",
-       "model.init.residual_scaling (zero_branches sets these matrices to 0)"},
+       "model.init.residual_scaling (--set: zero_branches sets these matrices to 0)"},
       // A tied head's embeddings take std as their default.
       {"model.init.scheme=xavier_normal model.init.std=0.5", ""},
       {"model.init.scheme=xavier_normal model.init.std=0.5 model.init.embed_std=0.1",
-       "model.init.std (only scheme gpt2 has it)"},
+       "model.init.std (--set: only scheme gpt2 and the default of a tied head's embed_std take it)"},
       {"model.init.scheme=xavier_normal model.init.std=0.5 model.norm_groups=8",
-       "model.norm_groups (only groupnorm has groups)"},
+       "model.norm_groups (--set: only groupnorm has groups)"},
       {"model.norm_placement=peri model.embed_norm=false",
-       "model.embed_norm (the placement has this norm already)"},
+       "model.embed_norm (--set: the placement has this norm already)"},
       {"model.norm_placement=peri model.embed_norm=true", ""},
       {"model.norm_placement=subln model.inner_norm=false",
-       "model.inner_norm (every sublayer has this norm already by its placement)"},
+       "model.inner_norm (--set: every sublayer has this norm already by its placement)"},
       {R"(model.norm_placement={"attn":"subln","ffn":"pre"} model.inner_norm=true)", ""},
       {R"(model.norm_placement=["pre","subln"] model.n_layer=2 model.inner_norm=true)", ""},
       {R"(model.norm_placement=["rezero","pre"] model.n_layer=2 model.branch_scale=0.5)", ""},
       {R"(model.norm_placement={"attn":"none","ffn":"rezero"} model.norm=rmsnorm)",
-       "model.norm (the placement has no norms)"},
-      {"train.schedule=wsd train.cooldown=0 train.min_lr=0", "train.min_lr (the rate never falls)"},
+       "model.norm (--set: the placement has no norms)"},
+      {"train.schedule=wsd train.cooldown=0 train.min_lr=0", "train.min_lr (--set: the rate never falls)"},
       {"train.steps=3 train.warmup_steps=2 train.schedule=linear",
-       "train.schedule (at most one step follows the warm-up, and it trains at lr)"},
+       "train.schedule (--set: at most one step follows the warm-up, and it trains at lr)"},
       {"train.steps=4 train.warmup_steps=2 train.schedule=linear", ""},
-      {"data.val_fraction=0 eval.batches=5", "eval.batches (there is no validation text)"},
-      {"model.norm_eps=0 model.norm_eps_outside=true", "model.norm_eps_outside (norm_eps is 0)"},
+      {"data.val_fraction=0 eval.batches=5", "eval.batches (--set: there is no validation text)"},
+      {"model.norm_eps=0 model.norm_eps_outside=true", "model.norm_eps_outside (--set: norm_eps is 0)"},
   };
   for (const auto& [sets, without_effect] : cases) {
     CAPTURE(join(sets));
@@ -104,7 +104,7 @@ TEST_CASE("a key that an optimizer does not read is named with the optimizers th
       const std::string reported =
           join(load("train." + key + "=0.5 train.optimizer=" + optimizer).without_effect);
       if (reported.empty()) continue;
-      CHECK(reported.starts_with("train." + key + " (only optimizers "));
+      CHECK(reported.starts_with("train." + key + " (--set: only optimizers "));
       CHECK(reported.find(" " + optimizer + " ") == std::string::npos);
       for (const std::string other : enum_names(OptimizerKind{})) {
         const bool is_named = reported.find(" " + other + " ") != std::string::npos;
@@ -121,10 +121,10 @@ TEST_CASE(
   CHECK(dumped["model"]["norm_bias"] == false);
   const Loaded loaded = load("model.norm=layernorm", dumped.dump());
   CHECK(loaded.config.model.norm_bias);  // the default, as if RMSNorm had left the key out
-  CHECK(join(loaded.without_effect) == "model.norm_bias ($idle lists it in a.json)");
+  CHECK(join(loaded.without_effect) == "model.norm_bias (a.json: $idle lists it)");
   CHECK(load("model.norm=layernorm model.norm_bias=true", dumped.dump()).without_effect.empty());
   dumped["model"]["norm_groups"] = 8;
-  CHECK(join(load("", dumped.dump()).without_effect) == "model.norm_groups ($idle lists it in a.json)");
+  CHECK(join(load("", dumped.dump()).without_effect) == "model.norm_groups (a.json: $idle lists it)");
 }
 
 TEST_CASE("a dumped config lists the keys whose values are defaults that depend on others") {
