@@ -41,8 +41,8 @@ NORM = [
      "case made_up: return scale(tape, Real(0.5), over_features(1, false)); case rmsnorm:"),
     ("src/check/equations.cpp", "config.norm != NormKind::rmsnorm;",
      "config.norm != NormKind::rmsnorm && config.norm != NormKind::made_up;"),
-    ("src/check/equations.cpp", "const double *gain = parameter(name",
-     "for (double& half : y) half /= config.norm == made_up ? 2 : 1;\n    const double *gain = parameter(name"),
+    ("src/check/equations.cpp", "const Dual *gain = parameter(name",
+     "for (Dual& half : y) half = half * (config.norm == made_up ? 0.5 : 1.0);\n    const Dual *gain = parameter(name"),
     ("scripts/lib/model/forward.py", '"none": lambda net',
      '"made_up": lambda net, name, x: net.scaled(name, x, -1) / 2,\n    "none": lambda net'),
 ]
