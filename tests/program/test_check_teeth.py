@@ -41,6 +41,7 @@ PATTERNS = "patterns are read as the lists of their papers"
 RATES = "test_cli_train.Metrics.test_learning_rate_follows_its_formula"
 FIXED = "test_cli_train.Metrics.test_a_fixed_batch_is_that_of_step_1"
 COSINE = "test_instruments.Instruments.test_token_cosine_of_batches_and_of_zeros"
+SMALL_MOMENTS = "moments too small for normal numbers become 0"
 BY_FEATURE = "test_digits.Digits.test_the_stored_hashes_of_norms_by_feature"
 PROBE = "test_cli_resume.Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
 
@@ -257,6 +258,15 @@ FAULTS = [
        "(step == config.warmup_steps + 1 ? 1.0 : 1 - config.cooldown)")], RATES),
     ("Muon that divides a gradient of 0 by its size", "train/muon.cpp",
      [("train/muon.cpp", "const Real size = std::max(«least_size»,", "Real(0)")], "Muon: a gradient of 0"),
+    ("AdamW that drops a small v beside a smaller eps", "kernels/isa/baseline.cpp",
+     [("kernels/update_rules.h", "const Real least_v = «eps * eps >= least_normal ? least_normal : 0»;",
+       "least_normal")], SMALL_MOMENTS),
+    ("SGD whose moments stay subnormal", "kernels/isa/baseline.cpp",
+     [("kernels/update_rules.h", "m = «without_subnormal(momentum * m + g * gradient_scale)»;",
+       "momentum * m + g * gradient_scale")], SMALL_MOMENTS),
+    ("clipping by a norm that is NaN", "train/optimizer.cpp",
+     [("train/optimizer.cpp", "return grad_clip > 0 && «l2 > grad_clip» ?", "!(l2 <= grad_clip)")],
+     "clipping: the limit over the norm"),
     ("a fixed batch of one micro-batch", "train/step.cpp",
      [("train/step.cpp", "sampler_.fill(fixed_batch_ ? 1 : step, «micro * batch_size_»,",
        "fixed_batch_ ? 0 : micro * batch_size_")], FIXED),

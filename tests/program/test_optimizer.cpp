@@ -87,10 +87,15 @@ TEST_CASE("a kind that no code knows is an error, never another kind") {
 
 TEST_CASE("moments too small for normal numbers become 0, where a step does not depend on them") {
   float w = 1, m = 1e-38f, v = 1e-38f;
-  Sgd<float>{.gradient_scale = 1, .momentum = 0.5f, .decay = 1, .lr = 1}(0, w, m, v);
+  const auto update = [&](const UpdateRule<float>& rule) {
+    const float gradient = 0;
+    kernels<float>().update(1, rule, &gradient, &w, &m, &v);
+  };
+  update(Sgd<float>{.gradient_scale = 1, .momentum = 0.5f, .decay = 1, .lr = 1});
   CHECK(m == 0);
-  const auto adamw = [](float eps) {
-    return AdamW<float>{.gradient_scale = 1,
+  for (const float eps : {1e-8f, 1e-20f}) {  // with the smaller one the step was lr m / eps
+    w = 0, m = 1e-20f, v = 1e-39f;
+    update(AdamW<float>{.gradient_scale = 1,
                         .beta1 = 0.9f,
                         .beta2 = 0.99f,
                         .one_minus_beta1 = 0.1f,
@@ -98,12 +103,16 @@ TEST_CASE("moments too small for normal numbers become 0, where a step does not 
                         .eps = eps,
                         .decay = 1,
                         .step_size = 1e-3f,
-                        .inv_sqrt_correction2 = 1};
-  };
-  for (const float eps : {1e-8f, 1e-20f}) {  // with the smaller one the step was lr m / eps
-    w = 0, m = 1e-20f, v = 1e-39f;
-    adamw(eps)(0, w, m, v);
+                        .inv_sqrt_correction2 = 1});
     CHECK((v == 0) == (eps == 1e-8f));
     CHECK(std::abs(w) < 1);
   }
+}
+
+TEST_CASE("clipping: the limit over the norm, 0 for an infinite norm, 1 for NaN and where it is off") {
+  CHECK(clip_factor(1, 4) == 0.25);
+  CHECK(clip_factor(1, 0.5) == 1);
+  CHECK(clip_factor(1, INFINITY) == 0);
+  CHECK(clip_factor(1, NAN) == 1);
+  CHECK(clip_factor(0, INFINITY) == 1);
 }
