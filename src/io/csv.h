@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "core/error.h"
@@ -20,10 +22,14 @@ class CsvWriter {
   // Opens the log, or creates it with its header, `columns`. Error: another header, that of another version.
   CsvWriter(const std::string& path, const std::string& columns);
 
-  // Removes all that follows the last row whose step is `last_step` or an earlier one: a kill tears such
-  // rows, and a power failure may leave zeros. Error: a row before that one does not begin with a step; those
-  // rows were synced. Call it before the first cell().
-  void cut(Index last_step);
+  // Checks the rows of the steps up to `last_step`, which were synced. Error, with the line, unless they are one
+  // trajectory: each has the header's cells; steps never fall; no two rows agree in their first `keys` cells;
+  // every step has as many rows as the first; no step is missing for which is_due(step).
+  void check(Index last_step, Index keys, const std::function<bool(Index)>& is_due);
+
+  // Removes all that follows the rows checked: a kill tears later ones, and a power failure may leave zeros.
+  // Call it before the first cell().
+  void cut() { std::filesystem::resize_file(path_, size_); }
 
   void cell(std::string_view value) { rows_.append(value) += ','; }
   template <class Number>

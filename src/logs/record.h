@@ -30,7 +30,9 @@ struct RunRecord {
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
   // What the config of the run does not say of it: "past", a list of {"step", "train.steps"}, the train.steps
   // that the learning rate followed up to that step; "parent", the run from which it started, as "folder",
-  // "step", "hash" of the weights, and "moments", whether it took those too.
+  // "step", "hash" of the weights, and "moments", whether it took those too; "logged_since", the step after which
+  // the logs have every row that the config asks for: at that step a resume changed keys of log or eval, or a log
+  // was missing.
   Json history = Json::object();
 };
 

@@ -203,8 +203,13 @@ LayerLogs::LayerLogs(const RunFolder& folder)
       params(open_log<ParameterRow>(folder, params_file, params_columns)),
       heads(open_log<HeadRow>(folder, heads_file, heads_columns)) {}
 
-void LayerLogs::cut(Index last_step) {
-  for (CsvWriter* log : {&layers, &params, &heads}) log->cut(last_step);
+void LayerLogs::check(Index last_step, const std::function<bool(Index)>& is_due) {
+  constexpr Index keys = 3;  // step, layer, and site, parameter or head
+  for (CsvWriter* log : {&layers, &params, &heads}) log->check(last_step, keys, is_due);
+}
+
+void LayerLogs::cut() {
+  for (CsvWriter* log : {&layers, &params, &heads}) log->cut();
 }
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,

@@ -92,7 +92,9 @@ struct ParameterRow {
 struct LayerLogs {
   explicit LayerLogs(const RunFolder& folder);
 
-  void cut(Index last_step);  // as CsvWriter's
+  // As CsvWriter's.
+  void check(Index last_step, const std::function<bool(Index)>& is_due);
+  void cut();
   void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
              const std::vector<HeadRow>& head_rows);
   void sync();

@@ -225,6 +225,8 @@ TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, 
   TrainState state = state_in(file, config.train.steps);
   history = history_in(file);
   add_past(config.train, meta.config.train, state.step, history);
+  const Json before = dump(config), now = dump(meta.config);
+  if (before["log"] != now["log"] || before["eval"] != now["eval"]) history["logged_since"] = state.step;
   if (config.eval.compared_batches() != meta.config.eval.compared_batches())
     state.best_val_loss.reset();  // of other windows than the evaluations to come
   load_model_weights(file, model);

@@ -138,7 +138,7 @@ void Trainer::send_state() {
 }
 
 // A new folder gets its config first, since one with logs and without a config is no run. In a folder that
-// holds a run, the logs are opened first, so that an Error about their format changes nothing; then the
+// holds a run, the logs are opened and checked first, so that an Error about them changes nothing; then the
 // summary is replaced, since a kill must not leave a summary of later steps than the logs have; then the logs
 // are cut. A run that starts from another one has a checkpoint of step 0 before its config, so that one that
 // is killed never goes on from random weights.
@@ -149,13 +149,23 @@ void Trainer::begin() {
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
   if (state_.step == 0 && record_.history.contains("parent")) save_state();
   if (!folder_->has(config_file)) write_config();
+  const auto has_log = [&](const char* file) { return folder_->has(file); };
+  const char* const layer_files[] = {layers_file, params_file, heads_file};
+  const bool has_logs = has_log(metrics_file) && (!logs_layers || std::ranges::all_of(layer_files, has_log));
+  Json& since = record_.history["logged_since"];
+  if (!has_logs || since.is_null()) since = state_.step;
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
+  const auto due = [&](bool Step::*planned) {
+    return [this, planned, after = since.get<Index>()](Index step) { return step > after && plan(step).*planned; };
+  };
+  metrics_log_->check(state_.step, 1, due(&Step::log_metrics));
+  if (layer_logs_) layer_logs_->check(state_.step, due(&Step::log_sites));
   if (state_.step > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
   write_summary(status_running);
   write_config();
-  metrics_log_->cut(state_.step);
-  if (layer_logs_) layer_logs_->cut(state_.step);
+  metrics_log_->cut();
+  if (layer_logs_) layer_logs_->cut();
   if (!logs_layers) layer_logs_.reset();
   seconds_before_ = logged_seconds(*folder_, state_.step);
 }
@@ -167,12 +177,13 @@ Trainer::Step Trainer::plan(Index number) const {
   const bool last = number == config_.train.steps;
   const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
   const auto log_due = [&](Index every) { return last || at_multiple(every) || (every > 0 && number == 1); };
+  const bool evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every));
   return {.number = number,
           .is_last = last,
-          .log_metrics = log_due(config_.log.every),
+          .log_metrics = log_due(config_.log.every) || evaluate,
           .log_sites = log_due(config_.log.layers_every) ||
                        (config_.log.layers_every > 0 && number <= config_.log.layers_first),
-          .evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every)),
+          .evaluate = evaluate,
           .save = !last && at_multiple(config_.checkpoint.every)};
 }
 
@@ -291,7 +302,7 @@ void Trainer::log_metrics(Step& step) {
   MetricsRow& row = step.row;
   row.train_loss_max = state_.train_loss_max = larger(state_.train_loss_max, row.train_loss);
   row.grad_norm_max = state_.grad_norm_max = larger(state_.grad_norm_max, row.grad_norm);
-  if (!step.log_metrics && !row.val_loss) return;
+  if (!step.log_metrics) return;
   if (metrics_log_) write_metrics(*metrics_log_, row);
   state_.train_loss_max = state_.grad_norm_max = 0;
 }

@@ -175,17 +175,27 @@ class Resume(ResumeTest):
         self.resume(self.whole, "--set", "train.steps=26")
         self.assertEqual(self.whole.summary["steps"], 26)
 
-    def test_logs_of_another_version_are_an_error_that_changes_nothing(self):
+    def test_logs_that_are_not_of_one_trajectory_are_an_error_that_changes_nothing(self):
         run = self.half_done()
         self.write("run/summary.json", "{}")
         for name in LOGS:
             sound = run.bytes(name)
-            self.write(run.file(name), sound.replace(b"step,", b"step,older,", 1))
-            for options in ((), ("--set", "log.layers_every=0")):
-                with self.subTest(f"{name} {options}"):
-                    self.refused_untouched(run, "--resume", *options, code=1,
-                                           says=[f"{name}: the header is", "--overwrite"])
+            tenth, twentieth = sound.index(b"\n10,") + 1, sound.index(b"\n20,") + 1
+            for damaged, says in ((sound.replace(b"step,", b"step,older,", 1), "the header is"),
+                                  (sound.replace(b"\n10,", b"\n10;", 1), "got"), (sound + sound[:twentieth], "got"),
+                                  (sound[:tenth] + sound[twentieth:], "expected a row of step 10")):
+                self.write(run.file(name), damaged)
+                for options in ((), ("--set", "log.layers_every=0")):
+                    if options and "expected a row" in says:
+                        continue  # the keys say no longer which rows are due
+                    with self.subTest(f"{name} {says} {options}"):
+                        self.refused_untouched(run, "--resume", *options, code=1, says=[f"{name}: ", says])
             self.write(run.file(name), sound)
+        os.remove(run.file("layers.csv"))
+        self.resume(run, "--set", "train.steps=45", "--set", "log.every=4", "--set", "checkpoint.every=40")
+        self.resume(run, "--set", "train.steps=50", "--set", "log.every=4", "--set", "checkpoint.every=40")
+        self.assertEqual([row["step"] for row in run.rows("metrics.csv")][:6], ["1", "10", "20", "24", "28", "30"])
+        self.assertEqual(run.summary["logged_since"], 20)
 
     def test_a_finished_run_is_left_alone(self):
         before = self.whole.contents()

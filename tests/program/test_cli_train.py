@@ -25,7 +25,7 @@ SUMMARY = {"status", "steps", "params", "vocab", "corpus_hash", "final_train_los
            "seconds",
            "tokens_per_s", "peak_rss_mb",
            "ranks", "threads", "precision", "gemm", "blas", "cpu", "isa", "compiler", "libc", "version", "commit",
-           "trajectory_hash", "digits"}
+           "trajectory_hash", "digits", "logged_since"}
 
 
 class TheFolder(CliTest):

@@ -187,38 +187,52 @@ TEST_CASE("csv: numbers read back to the same bits") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("csv: going on mends a torn last line, drops later steps and checks header and rows") {
+TEST_CASE("csv: going on mends a torn last line, drops later steps and checks that the rows are one trajectory") {
   const ScratchFile file;
-  const auto go_on = [&](Index last_step, const std::string& before) {
-    file.set(before);
-    CsvWriter log(file.path, "step,value");
-    log.cut(last_step);
-    add_row(log, 99, 0);
-    log.flush();
-    const std::string bytes = file.bytes();
-    REQUIRE(bytes.ends_with("99,0\n"));
-    return bytes.substr(0, bytes.size() - 5);
+  const auto log_of = [](std::initializer_list<const char*> rows) {
+    std::string log = "step,site,value\n";
+    for (const char* row : rows) log.append(row).append("\n");
+    return log;
   };
-  const std::string rows = "step,value\n1,1\n10,a\n10,b\n20,c\n30,d\n";
-  CHECK(go_on(0, rows) == "step,value\n");
-  CHECK(go_on(9, rows) == "step,value\n1,1\n");
-  CHECK(go_on(20, rows) == "step,value\n1,1\n10,a\n10,b\n20,c\n");
-  for (const char* torn : {"", "4", "40,", "5,to"}) CHECK(go_on(30, rows + torn) == rows);
-
+  const auto cut = [&](Index last_step, const std::string& before) {
+    file.set(before);
+    CsvWriter log(file.path, "step,site,value");
+    log.check(last_step, 2, [](Index step) { return step == 1 || step % 10 == 0; });
+    log.cut();
+    return file.bytes();
+  };
+  const std::string rows = log_of({"1,a,", "1,b,0", "10,a,1", "10,b,2", "20,a,3", "20,b,4", "30,a,5", "30,b,6"});
+  CHECK(cut(0, rows) == log_of({}));
+  CHECK(cut(9, rows) == log_of({"1,a,", "1,b,0"}));
+  CHECK(cut(20, rows) == log_of({"1,a,", "1,b,0", "10,a,1", "10,b,2", "20,a,3", "20,b,4"}));
+  for (const char* torn : {"", "4", "40,", "5,to"}) CHECK(cut(30, rows + torn) == rows);
   const std::string lost(7, '\0');  // a page that a power failure has kept from the disk
-  for (const std::string& tail : {lost + "\n", "31,e\n" + lost + ",f\n40,g\n", "3" + lost + "40,g\n41,h\n",
+  for (const std::string& tail : {lost + "\n", "31,a,e\n" + lost + ",f\n40,b,g\n", "3" + lost + "40,g\n41,a,h\n",
                                   lost + "0,g\n" + lost + "\n51,", std::string("\n,\noops\n")})
-    CHECK(go_on(30, rows + tail) == rows);
-  CHECK(go_on(25, rows.substr(0, rows.size() - 5) + lost + ",d\n40,g\n") == go_on(25, rows));
+    CHECK(cut(30, rows + tail) == rows);
 
   const auto refused = [&](const std::string& before, const char* why) {
-    file.set(before);
-    CHECK_HOLDS(failure([&] { CsvWriter(file.path, "step,value").cut(5); }), why);
+    CHECK_HOLDS(failure([&] { cut(30, before); }), why);
     CHECK(file.bytes() == before);
   };
-  refused("step,other\n1,2\n", "expected step,value");
-  for (const char* later : {"5,3\n", "5,3\n6,4\n", ",\n5,3\n"})  // rows up to step 5 behind it were synced
-    refused(text("step,value\n1,1\noops,2\n", later), "a row is \"oops,2\"");
+  refused("step,other\n1,2\n", "expected step,site,value");
+  refused("step,site,value\r\n1,a,2\r\n", "end in CR LF");
+  for (const char* damaged : {"oops,a,0", "10,a", "10,a,0,", "10;a,0", ",a,0", "0,a,0", "1e1,a,0"}) {
+    refused(log_of({"1,a,0", damaged, "30,a,0"}), "line 3: got");
+    refused(log_of({"1,a,0", damaged, "", "40,a,0", "20,a,0"}), "line 3: got");
+  }
+  std::string with_nul = rows;
+  with_nul[rows.find("20,b") + 5] = '\0';
+  refused(with_nul, "line 7: got");
+  refused(rows + rows.substr(rows.find("1,a")), "line 10: step 1 follows step 30");
+  refused(log_of({"1,a,", "1,b,0", "1,a,", "1,b,0"}), "line 4: 1,a stands there for the second time");
+  refused(log_of({"1,a,", "1,a,", "1,b,0", "1,b,0"}), "line 3: 1,a stands there for the second time");
+  refused(log_of({"1,a,", "90,a,", "10,a,", "20,a,"}), "line 4: step 10 follows step 90");
+  refused(log_of({"1,a,", "1,b,", "10,b,", "20,a,", "20,b,"}), "line 5: step 10 ends after 1 rows; expected 2");
+  refused(log_of({"1,a,", "20,a,", "30,a,"}), "line 3: expected a row of step 10 after step 1");
+  refused(log_of({"10,a,", "20,a,", "30,a,"}), "line 2: expected a row of step 1 after step 0");
+  refused(log_of({"1,a,", "10,a,", "20,a,"}), "line 5: expected a row of step 30 after step 20");
+  refused(log_of({"1,a,", "10,a,", "90,a,"}), "line 5: expected a row of step 20 after step 10");
 }
 
 TEST_CASE("csv: whole rows are left if the disk becomes full") {
