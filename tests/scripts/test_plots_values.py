@@ -113,6 +113,11 @@ class Axes(MadeRuns):
                          ["bigram 1.50", "unigram 2.75"])
         self.assertLess(axes.get_xlim()[1], 1.2 * 60)
 
+    def test_smoothing(self):  # over a twentieth: of 20 rows among 400, what fills the larger half stays
+        losses = np.zeros(400)
+        losses[100:109] = losses[200:212] = 1
+        self.assertEqual(np.flatnonzero(plot_loss.smooth(losses)).tolist(), list(range(200, 212)))
+
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
         low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3},
                                           None)
@@ -237,17 +242,19 @@ class Styles(MadeRuns):
 
     def test_loss_against_tokens_and_seconds(self):
         """Seeds are drawn as the mean of their seconds and of their losses at each step."""
-        for seed, pace, rows in ((1, 0.5, (1, 2, 3, 4)), (2, 1.5, (1, 2, 3))):
-            lines = [f"{step},{80 * step},{pace * step},{4 - step / 2},{3 if step == 2 else ''},100" for step in rows]
+        for seed, pace, rows, more in ((1, 0.5, (1, 2, 3, 4), 0), (2, 1.5, (1, 2, 3), 0.1), (3, 1, (1, 2, 3), 0.5)):
+            lines = [f"{step},{80 * step},{pace * step},{4 - step / 2 + more},{3 + more if step == 2 else ''},100"
+                     for step in rows]
             (self.make(f"s{seed}", train__seed=seed) / "metrics.csv").write_text(
                 "\n".join(["step,tokens,seconds,train_loss,val_loss,step_ms", *lines]) + "\n")
         for x, expected, validation in (("step", [1, 2, 3, 4], 2), ("tokens", [80, 160, 240, 320], 160),
                                         ("seconds", [1, 2, 3, 3], 2)):
-            axes = plot.loss(self.root / "s1", self.root / "s2", x=x).axes[0]
+            axes = plot.loss(self.root / "s1", self.root / "s2", self.root / "s3", x=x).axes[0]
             line = next(line for line in axes.lines if line.get_label() == "pre · layernorm")
-            np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.5, 3, 2.5, 2]])
-            self.assertEqual([line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "None"],
-                             [[validation]])
+            np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.7, 3.2, 2.7, 2]])
+            ((marks, _, (bars,)),) = axes.containers
+            np.testing.assert_allclose([*marks.get_xydata(), *bars.get_segments()[0]],
+                                       [[validation, height] for height in (3.2, 3, 3.5)])
             self.assertEqual(axes.get_xlabel(), plot_loss.AXES[x])
         for run, steps in (("s1", (1, 2, 3)), ("s2", (1, 3))):  # without the column
             (self.root / run / "metrics.csv").write_text("step,tokens,train_loss,val_loss,step_ms\n" + "".join(

@@ -13,6 +13,7 @@ from unittest import mock
 from cli import ROOT, CliTest, read_csv, read_safetensors, sites_of, write_safetensors
 from made_runs import MadeRuns
 
+import predict  # in scripts, which cli.py puts on the path
 from lib.figures import layout, plot_layers
 from lib.theory import embedding_and_head, gaussian, mean_field
 from lib.theory.attention_kernels import Attention
@@ -119,6 +120,9 @@ class Laws(unittest.TestCase):
         limits, of_tied, of_small = (mean_field.allowed(model, 8) for model in (untied, tied, {**tied, **small}))
         self.assertEqual([of_small, of_tied[0]], [limits, limits[0]])
         self.assertAlmostEqual(of_tied[1] - limits[1], math.log(1.1))
+        # Of two mean squares the deviation is the root of 2, and three errors of the mean's root are 3/4 of it.
+        _, (limit,), _ = predict.compared(np.array([[[1.0, 1]], [[3, 1]]]), np.ones((1, 2)), 0.1)
+        np.testing.assert_allclose(limit, [0.85, 0.1])
 
     def test_amplification(self):  # the sum over sublayers of two matrices' share of the sum
         m, pre = 1.0, 0.0

@@ -2,13 +2,15 @@
 """Plants faults in the scripts, one at a time, and requires that a test of their own fails: a standard error with n, a
 mean over diverged seeds, a wrong pair, a swapped axis, a claim whose bounds are turned.
 
-A fault is a function that is replaced while one test runs. The test must pass without it.
+A fault is a function that is replaced, or edited, while one test runs. The test must pass without it.
 """
 
 import contextlib
-import importlib
+import inspect
 import math
 import statistics
+import sys
+import textwrap
 import unittest
 from unittest import mock
 
@@ -17,37 +19,37 @@ import test_compare
 import test_instruments
 import test_papers
 import test_plots_values
+import test_predict
 from matplotlib.axes import Axes
 
+import predict  # in scripts, which cli.py puts on the path
+from lib.compare import groups, pairs
+from lib.figures import panels, plot_loss
 from lib.model import forward, measures
 from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
 from papers.lib import papers
 
-LIBRARY = ("lib.compare.comparison", "lib.compare.pairs", "lib.compare.groups", "lib.compare.remarks", "lib.compare.differences", "lib.compare.labels")
-
-
-def modules_with(name):
-    """The shared modules in which this name is bound: a function is replaced in all of them."""
-    modules = []
-    for module_name in LIBRARY:
-        with contextlib.suppress(ModuleNotFoundError):
-            modules.append(importlib.import_module(module_name))
-    modules = [module for module in modules if hasattr(module, name)]
-    assert modules, f"no module of {LIBRARY} has {name}"
-    return modules
-
-
 @contextlib.contextmanager
-def replaced(name, function):
+def replaced(function, other):
+    """Replaces a function in all modules that have it."""
     with contextlib.ExitStack() as stack:
-        for module in modules_with(name):
-            stack.enter_context(mock.patch.object(module, name, function))
+        for module in list(sys.modules.values()):
+            if getattr(module, "__dict__", {}).get(function.__name__) is function:
+                stack.enter_context(mock.patch.object(module, function.__name__, other))
         yield
 
 
-def losses_with_diverged_seeds(group):
-    """The last losses by seed, whether the run is done, interrupted or diverged (1 then)."""
-    return {run.seed: run.record.get("final_val_loss") or 1.0 for run in group.runs}
+def edited(function, text, becomes):
+    """The function with an edit of its source, in which the text stands once."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(text) == 1, f"{function.__name__} holds this text {source.count(text)} times, not once: {text}"
+    names = dict(function.__globals__)
+    exec(source.replace(text, becomes), names)
+    return names[function.__name__]
+
+
+def with_edit(function, text, becomes):
+    return replaced(function, edited(function, text, becomes))
 
 
 def all_against_the_base(groups, base, key):
@@ -57,6 +59,12 @@ def all_against_the_base(groups, base, key):
 def drawn_upside_down(pcolormesh):
     def draw(axes, *arguments, **options):
         return pcolormesh(axes, *arguments[:-1], arguments[-1][::-1], **options)
+    return draw
+
+
+def with_turned_bars(errorbar):
+    def draw(axes, x, y, yerr=None, **options):
+        return errorbar(axes, x, y, yerr=None if yerr is None else yerr[::-1], **options)
     return draw
 
 
@@ -98,12 +106,25 @@ FAULTS = [
     ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
      lambda: mock.patch.object(statistics, "stdev", statistics.pstdev)),
     ("a mean over seeds that diverged or were interrupted", test_compare, "test_only_shared_seeds_that_are_done_count",
-     lambda: replaced("_losses_by_seed", losses_with_diverged_seeds)),
+     lambda: with_edit(pairs._losses_by_seed, 'run.record["status"] == "done" and ', "")),
     ("a partner that differs in several choices", test_compare, "test_a_grid_is_compared_within_each_setting",
-     lambda: replaced("partners_of", all_against_the_base)),
+     lambda: replaced(pairs.partners_of, all_against_the_base)),
     ("the largest difference in place of the mean", test_compare,
      "test_paired_figures_are_those_of_the_differences",
      lambda: mock.patch.object(statistics, "fmean", lambda values: max(values))),
+    ("Student's t with n degrees of freedom, not n - 1", test_compare, "test_verdicts",
+     lambda: with_edit(pairs.verdict_on, "len(differences) - 1)", "len(differences))")),
+    ("means over all seeds where half of them diverged", test_compare, "test_a_mean_over_survivors_is_biased",
+     lambda: mock.patch.object(groups.Group, "metric_values", edited(
+         groups.Group.metric_values, "len(self.diverged) == len(self.runs)", "2 * len(self.diverged) >= len(self.runs)"))),
+    ("the median of the seeds as their line", test_plots_values, "test_loss_against_tokens_and_seconds",
+     lambda: with_edit(panels.band, "np.nanmean", "np.nanmedian")),
+    ("error bars upside down", test_plots_values, "test_loss_against_tokens_and_seconds",
+     lambda: mock.patch.object(Axes, "errorbar", with_turned_bars(Axes.errorbar))),
+    ("a training loss that is smoothed over a tenth of its rows", test_plots_values, "test_smoothing",
+     lambda: with_edit(plot_loss.smooth, "values.size / 40", "values.size / 20")),
+    ("the deviation of seeds as of a whole population", test_predict, "test_limits",
+     lambda: with_edit(predict.compared, "ddof=1", "ddof=0")),
     ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
      lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
     ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
