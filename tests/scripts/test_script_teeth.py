@@ -52,8 +52,8 @@ def with_edit(function, text, becomes):
     return replaced(function, edited(function, text, becomes))
 
 
-def all_against_the_base(groups, base, key):
-    return {group: base for group in groups if group is not base}
+def all_against_the_base(groups, base, _):
+    return [pairs.pairing_with(group, base) for group in groups if group is not base]
 
 
 def drawn_upside_down(pcolormesh):
@@ -108,7 +108,7 @@ FAULTS = [
     ("a mean over seeds that diverged or were interrupted", test_compare, "test_only_shared_seeds_that_are_done_count",
      lambda: with_edit(pairs._losses_by_seed, 'run.record["status"] == "done" and ', "")),
     ("a partner that differs in several choices", test_compare, "test_a_grid_is_compared_within_each_setting",
-     lambda: replaced(pairs.partners_of, all_against_the_base)),
+     lambda: replaced(pairs.pairings_of, all_against_the_base)),
     ("the largest difference in place of the mean", test_compare,
      "test_paired_figures_are_those_of_the_differences",
      lambda: mock.patch.object(statistics, "fmean", lambda values: max(values))),

@@ -4,10 +4,9 @@ import collections
 import statistics
 
 from lib.base.command import printable
-from lib.compare.differences import chosen_keys
 from lib.compare.groups import base_of, group_by_config
 from lib.compare.labels import value_text
-from lib.compare.pairs import (best_rates, metric_text, pair_of, partners_of, repeats_of, standard_deviation,
+from lib.compare.pairs import (best_rates, metric_text, pair_of, pairings_of, repeats_of, standard_deviation,
                                standard_error)
 from lib.compare.remarks import TO_TARGET, remarks_on
 from lib.logs import np
@@ -21,7 +20,7 @@ AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {metric to a
 
 
 def comparison(runs, base=None, target=None):
-    """{"key", "runs", "paired", "rates", "remarks"} of the runs. "key": the compared key, by which pairs.partners_of
+    """{"key", "runs", "paired", "rates", "remarks"} of the runs. "key": the compared key, by which pairs.pairings_of
     chooses pairs; "runs": a list of entry_of each group; "paired" and "rates": lists of pair_of; "remarks": those
     of remarks_on. `base`: a label or a run folder, by default the first group. `target`: a validation loss; the
     steps, tokens and seconds to it become metrics. ScriptError: no group is the base."""
@@ -33,11 +32,11 @@ def comparison(runs, base=None, target=None):
     groups = group_by_config(runs)
     base = base_of(groups, base)
     compared_key = next(iter(base.varied), PLACEMENT)
-    partners, repeats = partners_of(groups, base, compared_key), repeats_of(groups, base)
-    pairs = list(filter(None, (pair_of(group, partner, compared_key) for group, partner in partners.items())))
+    pairings, repeats = pairings_of(groups, base, compared_key), repeats_of(groups, base)
+    pairs = list(filter(None, (pair_of(pairing, compared_key) for pairing in pairings)))
     rates = best_rates([group for group in groups if group not in repeats])
     return {"key": compared_key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
-            "rates": rates, "remarks": remarks_on(groups, partners, compared_key, pairs, rates, target)}
+            "rates": rates, "remarks": remarks_on(groups, pairings, compared_key, pairs, rates, target)}
 
 
 def entry_of(group, base, columns=METRICS):
@@ -59,7 +58,7 @@ def entry_of(group, base, columns=METRICS):
             metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
             if is_bound:
                 metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
-    return {"group": group, "label": group.label, "keys": group.varied, "choices": chosen_keys(base, group),
+    return {"group": group, "label": group.label, "keys": group.varied, "choices": group.config.minus(base.config).choices,
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
             "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),

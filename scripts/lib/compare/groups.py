@@ -1,41 +1,36 @@
 """Groups of runs that differ only in their seed. labels.py makes their labels."""
 
+import collections
 import copy
 import json
 import os
 from pathlib import Path
 
 from lib.base.command import ScriptError, printable
-from lib.base.keys import HISTORY, fields
-from lib.compare.differences import STEPS
+from lib.compare.configs import Config, configs_of
 from lib.compare.labels import set_labels, value_text
 from lib.logs.runs import NORM, PLACEMENT, shortened
-from lib.sweeps.grid import labelled_keys, labels_of
 
 MEAN = "mean and range of"  # seeds
-SEED = "train.seed"
 
 
 class Group:
     """Runs that differ only in their seed.
 
-    runs        list of Run
-    keys        {dotted key: value} of the keys that have an effect, without the seed and bookkeeping
-    names       {grid entry, or CASE: the name that the sweep's file gives to the group's value}
-    named_keys  {such an entry: list of the keys that its names stand for}
+    runs      list of Run
+    config    their Config
 
     labels.set_labels sets
 
-    varied      {key or grid entry in which the groups differ by choice: the group's value}
-    labelled    {key or grid entry in the label: the group's value}
-    folder      path of the first run if nothing else distinguishes the group from another, else ""
-    label       text, unique among the groups
+    varied    {key or grid entry in which the groups differ by choice: the group's value}
+    labelled  {key or grid entry in the label: the group's value}
+    folder    path of the first run if nothing else distinguishes the group from another, else ""
+    label     text, unique among the groups
 
     and layout.styled the name, colour, dash, marker and panel of the group in a figure."""
 
-    def __init__(self, runs, label="", keys=None, names=None, named_keys=None):
-        self.runs, self.label, self.name = runs, label, label
-        self.keys, self.names, self.named_keys = keys or {}, names or {}, named_keys or {}
+    def __init__(self, runs, label="", config=None):
+        self.runs, self.label, self.name, self.config = runs, label, label, config or Config(runs[0])
         self.varied, self.labelled, self.folder = {}, {}, ""
 
     @property
@@ -62,16 +57,8 @@ class Group:
         return group
 
     def value(self, key):
-        """The value of a key, whether it has an effect or not. The value of a grid entry with named values is the name,
-        or None if the group has none."""
-        if key in self.keys:
-            return self.keys[key]
-        return self.runs[0].value(key) if key in fields() else self.names.get(key)
-
-    @property
-    def derived(self):
-        """The keys whose values are defaults that depend on other keys."""
-        return self.runs[0].config.get("$derived", ())
+        """As Config.value."""
+        return self.config.value(key)
 
     @property
     def diverged(self):
@@ -98,22 +85,12 @@ class Group:
 def group_by_config(runs):
     """The groups in the order of their first runs. A second run of the same config and seed (a copy, or a repeat by
     another build) starts another group."""
-    hashes = {}  # {path: the hashes of the texts that were there}
-    for run in runs:
-        for path in _texts(run):
-            hashes.setdefault(path, set()).update(filter(None, [run.text_hash]))
-    told = [key for key in HISTORY if any(key in run.history for run in runs)]
-    sweeps = {run.folder.parent: None for run in runs}
-    names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
-    named_keys = {folder: labelled_keys(folder) for folder in sweeps}
-    groups, earlier_runs, first_paths = {}, {}, {}  # earlier_runs: {(config, seed): their number}
-    for run in runs:
-        keys = _keys_of(run, hashes, first_paths) | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
-        config = json.dumps(keys)
-        repeat = earlier_runs.get((config, run.seed), 0)
-        earlier_runs[config, run.seed] = repeat + 1
-        group = Group([], keys=keys, names=names.get(run.folder), named_keys=named_keys[run.folder.parent])
-        groups.setdefault((config, repeat), group).runs.append(run)
+    groups, counts = {}, collections.Counter()
+    for run, config in zip(runs, configs_of(runs)):
+        values = json.dumps(config.values)
+        repeat = counts[values, run.seed]
+        counts[values, run.seed] += 1
+        groups.setdefault((values, repeat), Group([], config=config)).runs.append(run)
     set_labels(list(groups.values()))
     return list(groups.values())
 
@@ -125,32 +102,6 @@ def base_of(groups, name=None):
             return group
     raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
                     + "; ".join(group.label for group in groups))
-
-
-# ---- keys -----------------------------------------------------------------------------------------------------
-
-
-def _texts(run):
-    return [json.dumps(run.value(key)) for key, entry in fields().items() if "x-text" in entry and run.value(key)]
-
-
-def _keys_of(run, hashes, first_paths):
-    """{key: value} of the config's keys that have an effect, without seed and bookkeeping. Texts are compared by hash.
-    The same text at two paths gets the first path (`first_paths`). Two texts found at one path get path and hash
-    (`hashes`)."""
-    keys = {}
-    for key, entry in fields().items():
-        value = run.value(key)
-        if value is None or key in run.config.get("$idle", ()) or "x-bookkeeping" in entry or key == SEED:
-            continue
-        if key == STEPS and run.probe:
-            value = 0
-        if "x-text" in entry and value and run.text_hash:
-            if len(hashes[json.dumps(value)]) > 1:
-                value = {"path": value, "hash": run.text_hash[:6]}
-            value = first_paths.setdefault((key, run.text_hash), value)
-        keys[key] = value
-    return keys
 
 
 # ---- settings in common ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib.base.command import printable
 from lib.base.keys import fields
-from lib.compare.differences import chosen_keys
+from lib.compare.configs import chosen_among
 from lib.logs.runs import NORM, PLACEMENT
 from lib.sweeps.grid import CASE
 
@@ -29,12 +29,13 @@ def set_labels(groups):
        "post · small · L 12". Groups with the same label get their folder too."""
     keys = keys_that_vary(groups)
     for group in groups:
-        group.varied = {key: group.value(key) for key in keys if key in group.keys or key in group.names}
-    has_cases = len({group.names.get(CASE) for group in groups}) > 1
-    covered = {group: covered_keys(group, [*keys, CASE] if has_cases else keys) for group in groups}
+        group.varied = {key: group.value(key) for key in keys
+                        if key in group.config.values or key in group.config.names}
+    has_cases = len({group.value(CASE) for group in groups}) > 1
+    covered = {group: covered_keys(group.config, [*keys, CASE] if has_cases else keys) for group in groups}
     in_labels = distinguishing_keys(groups, keys, covered)
     for group in groups:
-        group.labelled = {CASE: group.names[CASE]} if has_cases and CASE in group.names else {}
+        group.labelled = {CASE: group.value(CASE)} if has_cases and CASE in group.config.names else {}
         group.labelled |= _values_to_show(group, in_labels, covered)
         if not group.labelled:  # a single group, or one that no key distinguishes: the first keys name it
             group.labelled = _values_to_show(group, keys[:MOST_LABELLED], covered)
@@ -46,16 +47,11 @@ def set_labels(groups):
 
 
 def keys_that_vary(groups):
-    """The keys and grid entries whose value was chosen and changes between two neighbouring groups, or between groups
-    that have others between them in which the key has no effect. In the order of labels: keys with word values, grid
-    entries, other keys, and last the keys that the entries' names stand for. Placement and norm if groups do not
-    differ."""
-    chosen = {key for group, other in zip(groups, groups[1:]) for key in chosen_keys(group, other)} or {PLACEMENT, NORM}
-    for key in fields():
-        having = [group for group in groups if key in group.keys]
-        if len(having) < len(groups):
-            chosen |= {key for group, other in zip(having, having[1:]) if key in chosen_keys(group, other)}
-    entries = {entry: group.named_keys[entry] for group in groups for entry in group.names if entry in chosen}
+    """The keys and grid entries of configs.chosen_among in the order of labels: keys with word values, grid entries,
+    other keys, and last the keys that the entries' names stand for. Placement and norm if groups do not differ."""
+    chosen = chosen_among([group.config for group in groups]) or {PLACEMENT, NORM}
+    entries = {entry: group.config.named_keys[entry] for group in groups for entry in group.config.names
+               if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
     words, others, last = [], [], []
     for key, field in fields().items():
@@ -66,9 +62,9 @@ def keys_that_vary(groups):
     return [*words, *entries, *others, *last]
 
 
-def covered_keys(group, entries):
-    """The keys that the group's names of these grid entries stand for."""
-    return {key for entry in group.names if entry in entries for key in group.named_keys[entry]}
+def covered_keys(config, entries):
+    """The keys that the config's names of these grid entries stand for."""
+    return {key for entry in config.names if entry in entries for key in config.named_keys[entry]}
 
 
 def distinguishing_keys(groups, keys, covered):

@@ -3,9 +3,9 @@ them."""
 
 import math
 import statistics
+from collections import namedtuple
 
-from lib.compare.differences import STEPS, chosen_keys, difference, same_tokens
-from lib.compare.groups import SEED
+from lib.compare.configs import SEED
 from lib.compare.labels import value_text
 
 RATE = "train.lr"
@@ -15,19 +15,29 @@ TOO_FEW = "too few seeds to tell from chance"
 NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
 
 
+# A group and its partner, which is subtracted from it; `difference`: that of their configs.
+Pairing = namedtuple("Pairing", "group partner difference")
+
+
+def pairing_with(group, partner):
+    """The Pairing of a group with a partner."""
+    return Pairing(group, partner, group.config.minus(partner.config))
+
+
 # ---- which group each group is subtracted from ------------------------------------------------------------------
 
 
 def repeats_of(groups, base):
     """{group: the group whose config it repeats}: the base, or else the first group, stands for its config."""
-    first = {str(base.keys): base}
+    configs = {group: str(group.config.values) for group in groups}
+    first = {configs[base]: base}
     for group in groups:
-        first.setdefault(str(group.keys), group)
-    return {group: first[str(group.keys)] for group in groups if first[str(group.keys)] is not group}
+        first.setdefault(configs[group], group)
+    return {group: first[configs[group]] for group in groups if first[configs[group]] is not group}
 
 
-def partners_of(groups, base, compared_key):
-    """{group: its partner, which is subtracted from it}, in the order of the groups. The first rule that fits decides:
+def pairings_of(groups, base, compared_key):
+    """The Pairings, in the order of the groups. The first rule that fits decides:
 
     1. Repeat. The partner of a group with the base's config is the base; that of a group with an earlier group's config
        is the earlier group. The rules below pass over repeats.
@@ -51,24 +61,28 @@ def partners_of(groups, base, compared_key):
     repeats = repeats_of(groups, base)
     groups_once = [group for group in groups if group not in repeats]
     at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
-    same_settings, others = {}, {}
-    for group in groups_once:
-        at_same_setting = (other for other in at_base if chosen_keys(other, group) == [compared_key])
-        if group not in at_base and (partner := next(at_same_setting, None)):
-            same_settings[group] = partner
-    paired = {base, *same_settings, *same_settings.values()}
+
+    def first_pairing(group, partners, is_wanted):
+        """The first Pairing with one of the partners, the choices of whose difference are wanted; else None."""
+        return next((pairing for partner in partners
+                     if is_wanted((pairing := pairing_with(group, partner)).difference.choices)), None)
+
+    same_settings = filter(None, (first_pairing(group, at_base, lambda choices: choices == [compared_key])
+                                  for group in groups_once if group not in at_base))
+    pairings = {pairing.group: pairing for pairing in same_settings}
+    paired = {base, *pairings, *(pairing.partner for pairing in pairings.values())}
     for index, group in enumerate(groups_once):
         if group not in paired:
-            neighbours = (other for other in groups_once[:index] if len(chosen_keys(other, group)) == 1)
-            others[group] = next(neighbours, base)
-    partners = {**repeats, **same_settings, **others}
-    return {group: partners[group] for group in groups if group in partners}
+            pairings[group] = (first_pairing(group, groups_once[:index], lambda choices: len(choices) == 1)
+                               or pairing_with(group, base))
+    pairings |= {group: pairing_with(group, partner) for group, partner in repeats.items()}
+    return [pairings[group] for group in groups if group in pairings]
 
 
 # ---- differences ------------------------------------------------------------------------------------------------
 
 
-def pair_of(group, partner, compared_key):
+def pair_of(pairing, compared_key):
     """Final validation losses of a group minus its partner's, seed by seed, in which the effect of a seed (initial
     weights, batches) cancels; None if losses cannot be compared or fewer than two seeds are shared. Only seeds count
     whose runs are done in both. A dict:
@@ -81,16 +95,17 @@ def pair_of(group, partner, compared_key):
     repeat                whether the configs are the same
     setting               the partner's label without the compared key; None if another key differs too
     values                the texts of the compared key's values in group and partner"""
+    group, partner, difference = pairing
     pair = seed_by_seed(_losses_by_seed(group), _losses_by_seed(partner))
-    if pair is None or incomparable_keys(partner, group):
+    if pair is None or difference.incomparable:
         return None
-    is_repeat = group.keys == partner.keys
+    is_repeat = not difference.changes
     survivors = " that did not diverge" if partner.diverged or group.diverged else ""
     count = f"lower in {pair.pop('lower')} of {pair['n']} shared seeds{survivors}"
     return {"group": group.label, "partner": partner.label, **pair, "repeat": is_repeat,
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {pair['verdict']}",
             "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
-            "setting": setting_text(partner, compared_key) if chosen_keys(partner, group) == [compared_key] else None,
+            "setting": setting_text(partner, compared_key) if difference.choices == [compared_key] else None,
             "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
 
 
@@ -120,11 +135,13 @@ def best_rates(groups):
 
     pairs, finished = [], [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1]
     for best in finished:
-        others = [group for group in groups if chosen_keys(best, group) == [RATE]]
-        rivals = sorted((group for group in others if group in finished), key=loss)
-        if rivals and loss(best) < loss(rivals[0]) and (pair := pair_of(rivals[0], best, RATE)):
-            rates = [rivals[0].value(RATE), best.value(RATE)]
-            pairs.append({**pair, "rates": rates, "edge": edge_of(best, others), "best": best})
+        others = [pairing for pairing in (pairing_with(group, best) for group in groups)
+                  if pairing.difference.choices == [RATE]]
+        rival = min((pairing for pairing in others if pairing.group in finished),
+                    key=lambda pairing: loss(pairing.group), default=None)
+        if rival and loss(best) < loss(rival.group) and (pair := pair_of(rival, RATE)):
+            edge = edge_of(best, [pairing.group for pairing in others])
+            pairs.append({**pair, "rates": [rival.group.value(RATE), best.value(RATE)], "edge": edge, "best": best})
     return pairs
 
 
@@ -139,12 +156,6 @@ def edge_of(best, others):
 def _losses_by_seed(group):
     return {run.value(SEED): run.record["final_val_loss"] for run in group.runs
             if run.record["status"] == "done" and run.record.get("final_val_loss") is not None}
-
-
-def incomparable_keys(a, b):
-    """The keys that make the final losses of two groups incomparable: those of the text and, unless both saw as many
-    tokens, the number of steps. The final loss is of the whole validation text, whatever the size of a batch."""
-    return [key for key, *_ in difference(a, b) if key.startswith("data.") or key == STEPS and not same_tokens(a, b)]
 
 
 # ---- means over seeds -------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ import itertools
 import math
 
 from lib.base.command import printable
-from lib.base.keys import NORMS, PLACEMENTS, placements
-from lib.compare.differences import STEPS, chosen_keys, difference, named_choices
+from lib.base.keys import NORMS, PLACEMENTS, fields, placements
+from lib.compare.configs import STEPS
 from lib.compare.divergence import divergence_text
 from lib.compare.labels import config_text, value_text
-from lib.compare.pairs import CLEAR, TOO_FEW, incomparable_keys, standard_deviation
+from lib.compare.pairs import CLEAR, TOO_FEW, standard_deviation
 from lib.logs.runs import NORM, PLACEMENT
 
 TO_TARGET = "steps_to_target"
@@ -27,13 +27,13 @@ LEAKS = {  # {the axes of a norm's statistics that contain later tokens: the end
     "batch": " in training; its training loss is not that of a causal model"}
 
 
-def remarks_on(groups, partners, compared_key, pairs=(), rates=(), target=None):
-    """[{"text", "kind", "groups"}]: the remarks, with the labels of the groups that each is about. `partners`: as
-    pairs.partners_of has them; `pairs` and `rates`: the differences seed by seed, and those between learning rates, of
+def remarks_on(groups, pairings, compared_key, pairs=(), rates=(), target=None):
+    """[{"text", "kind", "groups"}]: the remarks, with the labels of the groups that each is about. `pairings`: as
+    pairs.pairings_of has them; `pairs` and `rates`: the differences seed by seed, and those between learning rates, of
     the comparison; `target`: a loss, or None."""
     counts_by_sentence = collections.defaultdict(collections.Counter)
     for kind, sentence, group, count in itertools.chain(
-            on_partners(partners, compared_key), on_groups(groups, target), on_starved(groups),
+            on_pairings(pairings, compared_key), on_groups(groups, target), on_starved(groups),
             on_small_branches(groups, pairs), on_two_seeds(groups, [*pairs, *rates]), on_rates(rates)):
         counts_by_sentence[kind, sentence][group] += count
     remarks = [{"text": subject(counts, len(groups)) + sentence, "kind": kind,
@@ -57,42 +57,42 @@ def subject(counts, total):
 # ---- a group and its partner ----------------------------------------------------------------------------------
 
 
-def on_partners(partners, compared_key):
+def on_pairings(pairings, compared_key):
     """The differences between each group and its partner."""
-    at_same_setting = {group for group, partner in partners.items() if chosen_keys(partner, group) == [compared_key]}
-    has_settings = len({partners[group] for group in at_same_setting}) > 1  # of the keys other than the compared one
-    for group, partner in partners.items():
-        value = value_text(compared_key, partner.value(compared_key))
-        name = f"{value} in the same setting" if has_settings and group in at_same_setting else partner.label
-        for kind, sentence in remarks_on_partner(group, partner, name):
-            yield kind, sentence, group, len(group.runs)
+    partners = {pairing.partner for pairing in pairings if pairing.difference.choices == [compared_key]}
+    for pairing in pairings:
+        name = pairing.partner.label
+        if len(partners) > 1 and pairing.difference.choices == [compared_key]:
+            name = f"{value_text(compared_key, pairing.partner.value(compared_key))} in the same setting"
+        for kind, sentence in remarks_on_pairing(pairing, name):
+            yield kind, sentence, pairing.group, len(pairing.group.runs)
 
 
-def remarks_on_partner(group, partner, name):
+def remarks_on_pairing(pairing, name):
     """[(kind, sentence)] on the difference between a group and its partner, which sentences call `name`."""
-    if group.keys == partner.keys:
-        return [("repeat", f": repeats {partner.label}: the configs are the same, so no key explains a difference")]
-    remarks = [("differs", f" against {name}: {difference_text(partner, group)}")]
-    if keys := incomparable_keys(partner, group):
-        keys_text = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in keys)
-        remarks.append(("not_comparable",
-                        f": losses are not comparable with those of {partner.label}: other {keys_text}"))
-    if sentence := weights_text(partner, group, name):
+    partner, difference = pairing.partner.label, pairing.difference
+    if not difference.changes:
+        return [("repeat", f": repeats {partner}: the configs are the same, so no key explains a difference")]
+    remarks = [("differs", f" against {name}: {difference_text(pairing)}")]
+    if difference.incomparable:
+        keys = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in difference.incomparable)
+        remarks.append(("not_comparable", f": losses are not comparable with those of {partner}: other {keys}"))
+    if sentence := weights_text(pairing, name):
         remarks.append(("weights", sentence))
     return remarks
 
 
-def weights_text(partner, group, name):
+def weights_text(pairing, name):
     """ ": 50% more weights than gelu" if the numbers of weights differ by over 5% although nobody changed a size key;
     else ""."""
-    before, after = (member.runs[0].record.get("params") or 0 for member in (partner, group))
-    chosen = {key for key, *_, follows in difference(partner, group) if not follows}
+    before, after = (member.runs[0].record.get("params") or 0 for member in (pairing.partner, pairing.group))
+    chosen = {change.key for change in pairing.difference.changes if change.cause}
     if min(before, after) <= 0 or abs(after / before - 1) <= OTHER_WEIGHTS or {"data.path", *SIZE_KEYS} & chosen:
         return ""
     return f": {abs(after / before - 1):.0%} {'more' if after > before else 'fewer'} weights than {name}"
 
 
-def difference_text(partner, group):
+def difference_text(pairing):
     """The keys in which a group differs from its partner: first the chosen ones, then those that follow from them. If
     several were chosen, the text says that no single cause can be named. Values already in the label are not repeated.
     A grid entry with named values is one choice, followed by the keys that it sets:
@@ -100,26 +100,20 @@ def difference_text(partner, group):
         model.norm_placement; with that comes model.final_norm true -> false
         batch (train.batch_size 8 -> 2, train.steps 300 -> 1200), train.lr; 2 choices at once: which is the cause …
     """
-    entries = named_choices(partner, group)
-    entry_of_key = {key: entry for entry, keys in entries.items() for key in keys}
-    by_entry, chosen, derived = {entry: [] for entry in entries}, [], []
-    for key, before, after, follows in difference(partner, group):
+    texts_by_cause = {cause: [] for cause in [*pairing.difference.choices, ""]}
+    for key, before, after, cause in pairing.difference.changes:
         values = printable(f" {config_text(before)} -> {config_text(after)}")
-        text = key if key in group.labelled else key + values
-        if key in entry_of_key:
-            by_entry[entry_of_key[key]].append(text)
-        elif follows:
-            derived.append(text)
-        else:
-            chosen.append(text)
-    causes = [f"{printable(entry)} ({', '.join(texts)})" for entry, texts in by_entry.items()] + chosen
+        texts_by_cause[cause].append(key if key in pairing.group.labelled else key + values)
+    derived = texts_by_cause.pop("")
+    causes = [texts[0] if cause in fields() else f"{printable(cause)} ({', '.join(texts)})"
+              for cause, texts in texts_by_cause.items()]
     sentence = ", ".join(causes) or "the same config"
     if derived:
         sentence += "; with that comes " + ", ".join(derived)
     if len(causes) > 1:
         return f"{sentence}; {len(causes)} choices at once: which is the cause cannot be told from these two"
-    follows_init = _has_init_key(derived) or _scales_init(partner) != _scales_init(group)
-    if follows_init and not _has_init_key(itertools.chain(chosen, *by_entry.values())):
+    follows_init = _has_init_key(derived) or _scales_init(pairing.partner) != _scales_init(pairing.group)
+    if follows_init and not _has_init_key(itertools.chain(*texts_by_cause.values())):
         sentence += "; it starts from other weights too, which may be the cause"
     return sentence
 

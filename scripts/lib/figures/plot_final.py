@@ -38,7 +38,7 @@ def final_loss(run):
 def lines_of(groups, key):
     """{a group that stands for a line: {value of the key: its Group}}: a line's groups share what their labels say
     beside the key and, unless groups would then share a value, beside a grid entry whose names stand for the key."""
-    for also in ([name for group in groups for name, keys in group.named_keys.items() if key in keys], []):
+    for also in ([name for group in groups for name, keys in group.config.named_keys.items() if key in keys], []):
         lines = {}
         for group in groups:
             shown = {name: value for name, value in group.labelled.items() if name not in (key, *also)}

@@ -1,0 +1,109 @@
+"""What the configs of runs say but for the seed: the keys that have an effect, and the difference of two configs."""
+
+import json
+import math
+from collections import namedtuple
+
+from lib.base.keys import HISTORY, fields
+from lib.sweeps.grid import CASE, labelled_keys, labels_of
+
+STEPS, SEED = "train.steps", "train.seed"
+TOKENS_OF_STEP = ("train.batch_size", "train.grad_accum", "model.context")
+
+# A key in which two configs differ. `cause`: the key, or the grid entry whose names stand for it; "" if the change was
+# not chosen, but follows from others.
+Change = namedtuple("Change", "key before after cause")
+
+# The difference of two configs: `changes`; `choices`, their causes, grid entries first; `incomparable`, the keys that
+# make final losses incomparable: those of the text, and the number of steps if the numbers of tokens differ. (The final
+# loss is of the whole validation text, whatever the size of a batch.)
+Difference = namedtuple("Difference", "changes choices incomparable")
+
+
+class Config:
+    """A run's config without its seed and bookkeeping.
+
+    values      {dotted key: value} of the keys that have an effect
+    names       {grid entry, or CASE: the name that the sweep's file gives to the run's value}
+    named_keys  {such an entry: list of the keys that its names stand for}"""
+
+    def __init__(self, run, values=None, names=None, named_keys=None):
+        self.run, self.values, self.names, self.named_keys = run, values or {}, names or {}, named_keys or {}
+
+    def value(self, key):
+        """The value of a key, whether it has an effect or not. The value of a grid entry with named values is the name,
+        or None if the config has none."""
+        if key in self.values:
+            return self.values[key]
+        return self.run.value(key) if key in fields() else self.names.get(key)
+
+    def minus(self, other):
+        """The Difference of this config from another. A change follows from others, and was not chosen, if the key has
+        no effect in one of them, if both have its derived default, or if the key is train.steps and both train on
+        equally many tokens. Cases are compared by their keys, not by name."""
+        named = {entry: {*self.named_keys[entry], *other.named_keys[entry]} for entry, name in other.names.items()
+                 if entry != CASE and self.names.get(entry, name) != name}
+        cause_of = {key: entry for entry, keys in named.items() for key in keys}
+        derived = {*self.run.config.get("$derived", ())} & {*other.run.config.get("$derived", ())}
+        changes, incomparable = [], []
+        for key in fields():
+            before, after = other.value(key), self.value(key)
+            if key not in self.values and key not in other.values or before == after:
+                continue
+            keeps_tokens = key == STEPS and _same_tokens(self, other)
+            follows = (key in self.values) != (key in other.values) or key in derived or keeps_tokens
+            changes.append(Change(key, before, after, cause_of.get(key, "" if follows else key)))
+            if key.startswith("data.") or key == STEPS and not keeps_tokens:
+                incomparable.append(key)
+        return Difference(changes, [*named, *(key for key, _, _, cause in changes if key == cause)], incomparable)
+
+
+def _same_tokens(a, b):
+    """Whether two configs, whose numbers of steps differ, train on equally many tokens, up to less than a step."""
+    def product(config, *keys):
+        values = [config.value(key) for key in keys]
+        return math.prod(values) if all(isinstance(value, int) for value in values) else math.nan
+
+    difference = product(a, STEPS, *TOKENS_OF_STEP) - product(b, STEPS, *TOKENS_OF_STEP)
+    return abs(difference) < max(product(a, *TOKENS_OF_STEP), product(b, *TOKENS_OF_STEP))
+
+
+def chosen_among(configs):
+    """The keys and grid entries whose value was chosen and changes between two neighbouring configs, or between configs
+    that have others between them in which the key has no effect."""
+    chosen = {key for one, other in zip(configs, configs[1:]) for key in other.minus(one).choices}
+    for key in fields():
+        having = [config for config in configs if key in config.values]
+        if len(having) < len(configs):
+            chosen |= {key for one, other in zip(having, having[1:]) if key in other.minus(one).choices}
+    return chosen
+
+
+def configs_of(runs):
+    """The Config of each run. Texts are compared by hash: the same text at two paths gets the first path, and two texts
+    found at one path get path and hash. What the configs do not say of some run's training is a key of all."""
+    hashes, first_paths = {}, {}  # {path: the hashes of the texts that were there}, {(key, hash): the first path}
+    for run in runs:
+        for path in (run.value(key) for key, entry in fields().items() if "x-text" in entry):
+            hashes.setdefault(json.dumps(path), set()).update(filter(None, [run.text_hash]))
+    told = [key for key in HISTORY if any(key in run.history for run in runs)]
+    sweeps = {run.folder.parent: None for run in runs}
+    names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
+    named_keys = {folder: labelled_keys(folder) for folder in sweeps}
+
+    def values_of(run):
+        values = {}
+        for key, entry in fields().items():
+            value = run.value(key)
+            if value is None or key in run.config.get("$idle", ()) or "x-bookkeeping" in entry or key == SEED:
+                continue
+            if key == STEPS and run.probe:
+                value = 0
+            if "x-text" in entry and value and run.text_hash:
+                if len(hashes[json.dumps(value)]) > 1:
+                    value = {"path": value, "hash": run.text_hash[:6]}
+                value = first_paths.setdefault((key, run.text_hash), value)
+            values[key] = value
+        return values | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
+
+    return [Config(run, values_of(run), names.get(run.folder), named_keys[run.folder.parent]) for run in runs]
