@@ -48,7 +48,7 @@ std::string past_in(const std::string& path);  // "30 until step 20, 40 until st
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();
 // "portable" if a run trains to the same bits on every processor with a fused multiply-add, whatever the
-// compiler, C library, threads and ranks; else the reason why not.
+// compiler, version of glibc, threads and ranks; else the reason why not.
 std::string digits_text(const TrainConfig& config);
 std::string blas_text();  // "OpenBLAS 0.3.21 (openmp, Cooperlake)"
 

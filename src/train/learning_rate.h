@@ -10,7 +10,8 @@ namespace normscope {
 //   linear    lr + (min_lr - lr) p
 //   constant  lr
 //   wsd       warm-up, stable, decay: lr, then linear to min_lr over the last share `cooldown` of S-w
-// A single step after the warm-up (S-w = 1) trains at lr.
+// A single step after the warm-up (S-w = 1) trains at lr. A resumed run with more steps has the schedule of the new
+// S from there on, so its rate may jump up: a finished wsd run goes back to lr.
 double learning_rate(const TrainConfig& config, Index step);
 
 }  // namespace normscope

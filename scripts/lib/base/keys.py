@@ -1,7 +1,7 @@
 """The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own
 tables (`normscope config --schema`).
 
-Defaults are the program's: the scripts have none of their own. A default that depends on other keys, such as model.d_ff
+Defaults are the program's: a run's config.json has every key. A default that depends on other keys, such as model.d_ff
 = 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp. The schema has only its words,
 in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), which has every
 key; its "$derived" lists the keys at such a default, its "$idle" those that have no effect. To change a default:

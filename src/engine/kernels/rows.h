@@ -12,7 +12,7 @@ namespace normscope {
 constexpr Index row_block = 32;
 
 // Call body(begin, end, of_block) for each block of rows of a norm. Each block gets zeroed sums of its own in
-// `of_block`; when all blocks are done, these are added to `gradients` in the order of the blocks. Sums of
+// `of_block`; when all blocks are done, these are added to `gradients` by sum_rows(), 32 blocks at a time. Sums of
 // features have `width` numbers. Each thread zeroes its own sums: cache lines that another core has written
 // are slow to load.
 template <class Real, class Body>

@@ -41,7 +41,8 @@ template <class Real>
 Var<Real> apply_norm(Tape<Real>& tape, const ModelConfig& config, const NormVars<Real>& vars,
                      const Pass& pass, Var<Real> x);
 
-// Keys and values of the positions decoded so far, for every block: (positions, C) each.
+// Keys and values of the positions decoded so far, for every block: (positions, C) each. Keys are held after
+// qk_norm and rope, so that a position is rotated once.
 template <class Real>
 struct KeyValueCache {
   KeyValueCache(const ModelConfig& config);

@@ -6,6 +6,8 @@
 //   saved       nothing: M is a function of the stream, the sequence and the element's number in it, t C + c
 //   stream      in training RandomStream(seed, "dropout").at(step).at(4 layer + DropoutSite), then
 //               .at(sequence of the step's batch), whatever thread, micro-batch or rank computes it
+//   elsewhere   attention's kernel (kernels/attention.cpp) drops weights itself: its element's number is that of
+//               (head, query, key)
 //   source      Srivastava et al. 2014; torch.nn.Dropout
 #pragma once
 

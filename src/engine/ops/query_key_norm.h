@@ -4,7 +4,7 @@
 //   forward     y = gain x̂,  x̂ = x rstd,  rstd = 1/√(mean(x²) + eps), means over a head's D numbers; without
 //               a gain for it, v is copied
 //   backward    dx = rstd (g - x̂ mean(g x̂)) with g = gain dy;  dgain = sum dy x̂
-//               norm_eps_outside and norm_detach have no effect here
+//               norm_eps_outside, norm_affine and norm_detach have no effect here: gains are always learned
 //   saved       rstd of each token and head, and its mean, 0, which the kernel of layer norm reads
 //   source      Henry et al. 2020 (arXiv 2010.04245), in the RMS form of later models
 #pragma once
