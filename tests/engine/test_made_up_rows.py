@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 import mutants
-from cli import ROOT
+from cli import PATIENCE, ROOT
 
 # y = N2(alpha x + F(N(x))), alpha = sqrt(3L)
 PLACEMENT = [
@@ -87,7 +87,7 @@ class MadeUpRows(unittest.TestCase):
     def call(cls, *arguments, program=None, code=0):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "NORMSCOPE_BINARY": str(cls.program)}
         done = subprocess.run([program or cls.program, *arguments], cwd=cls.root, capture_output=True, encoding="utf-8",
-                              env=environment, timeout=200, check=False)
+                              env=environment, timeout=PATIENCE, check=False)
         assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
         return done
 

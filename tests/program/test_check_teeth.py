@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 import mutants
-from cli import ROOT
+from cli import PATIENCE, ROOT
 
 TINY = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 12, "tie_embeddings": False,
         "init": {"scheme": "xavier_normal", "embed_std": 1}}
@@ -303,7 +303,7 @@ def check(program, folder, model, fault=0, name="config"):
     path = folder / f"{name}-{fault}.json"
     config = {"model": {**TINY, **model}, "data": {"path": f"{ROOT}/data/austen.txt"}, "train": train}
     path.write_text(json.dumps(config), encoding="utf-8")
-    done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=120,
+    done = subprocess.run([str(program), "check", str(path)], capture_output=True, encoding="utf-8", timeout=PATIENCE,
                           env=environment(program, fault), check=False)
     failed = {int(number) for number in re.findall(r"^FAIL +\S+ +\S+ +(\d+)", done.stdout, re.MULTILINE)}
     assert done.returncode == (1 if failed else 0), (done.returncode, done.stdout, done.stderr)
@@ -316,7 +316,7 @@ def test_fails(program, test, fault=0):
         command, summary = [sys.executable, "-m", "unittest", test], r"^Ran 1 test in "
     else:
         command, summary = [f"{program}_tests", f"--test-case={test.replace(',', '?')}*"], r"test cases: +[1-9]"
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=300,
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=PATIENCE,
                           env=environment(program, fault), check=False)
     assert re.search(summary, done.stdout + done.stderr, re.MULTILINE), (test, done.stdout, done.stderr)
     return done.returncode != 0

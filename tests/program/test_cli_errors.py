@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from cli import (BINARY, LONG, TEXT, TINY, CliTest, Run, environment, read_safetensors, with_metadata,
+from cli import (BINARY, LONG, PATIENCE, TEXT, TINY, CliTest, Run, environment, read_safetensors, with_metadata,
                  write_safetensors)
 
 HOSTILE = "a\x1b[2J\x07\x7f\u009b\u202e"  # moves cursors, rings bells, turns text around
@@ -135,7 +135,7 @@ class CommandLine(CliTest):
                                        stderr=subprocess.PIPE, encoding="utf-8")
             if name == "pipe":
                 self.write("pipe", config)
-            self.assertEqual((process.communicate(config, timeout=180)[1], process.returncode), ("", 0))
+            self.assertEqual((process.communicate(config, timeout=PATIENCE)[1], process.returncode), ("", 0))
             self.assertEqual(Run(self.path(f"out-{i}")).json("config.json"), Run(self.path("file")).json("config.json"))
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, CliTest, Run, environment
+from cli import BINARY, LONG, PATIENCE, CliTest, Run, environment
 
 KILLS = 1000 if LONG else 40
 # Every step logs, every second one saves: most moments lie in or beside a write.
@@ -144,7 +144,7 @@ class Disk(CrashTest):
         process = self.start("train", self.config(self.ENDLESS), "--out", "run", "--quiet")
         self.wait_for_rows(self.path("run", "metrics.csv"), 50, process)
         how()
-        _, stderr = process.communicate(timeout=180)
+        _, stderr = process.communicate(timeout=PATIENCE)
         return process.returncode, stderr
 
     def test_files_removed_during_a_run_end_it(self):
@@ -190,7 +190,7 @@ class SystemCalls(CrashTest):
         if os.path.exists(self.path("half")):
             shutil.copytree(self.path("half"), self.path("run"))
         return subprocess.run(["strace", "-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command],
-                              cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=300,
+                              cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=PATIENCE,
                               stdin=subprocess.DEVNULL,
                               # ptrace and a search for leaks exclude each other
                               capture_output=True, encoding="utf-8", check=False)

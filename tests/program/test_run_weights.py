@@ -8,7 +8,7 @@ import shutil
 import signal
 import unittest
 
-from cli import CliTest, Run, header_and_data, merged, read_csv, with_metadata
+from cli import PATIENCE, CliTest, Run, header_and_data, merged, read_csv, with_metadata
 from lib.logs import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
@@ -50,7 +50,7 @@ class RunWeights(CliTest):
         process = self.start("train", "tiny.json", "--out", run, "--resume", "--quiet", *PROLONGED, *options)
         self.wait_for_rows(self.path(run, "metrics.csv"), before + 8, process)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
     def test_a_finished_run_gives_its_final_weights(self):
         self.train("run", EVERY)

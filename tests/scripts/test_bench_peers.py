@@ -14,7 +14,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from cli import LONG, ROOT, environment
+from cli import LONG, PATIENCE, ROOT, environment
 
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import bench_peers
@@ -65,7 +65,7 @@ class Table(unittest.TestCase):
 class Program(unittest.TestCase):
     def run_script(self, *arguments):
         return subprocess.run([sys.executable, SCRIPT, *arguments], env=environment(), capture_output=True, text=True,
-                              timeout=280, check=False)
+                              timeout=PATIENCE, check=False)
 
     def test_without_torch_or_with_nonsense_it_says_so(self):
         for arguments, says in ((("--python", "/bin/false"), "/bin/false has no PyTorch; install it"),

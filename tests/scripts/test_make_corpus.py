@@ -9,7 +9,7 @@ import sys
 import unittest
 import zipfile
 
-from cli import LONG, ROOT, TEXT, CliTest
+from cli import LONG, PATIENCE, ROOT, TEXT, CliTest
 
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"
@@ -19,7 +19,7 @@ class MakeCorpus(CliTest):
     def make(self, *arguments, code=0, **environment):
         done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
                               capture_output=True,
-                              encoding="utf-8", timeout=120, check=False, env={**os.environ, **environment})
+                              encoding="utf-8", timeout=PATIENCE, check=False, env={**os.environ, **environment})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assert_no_controls(done.stdout)
         return done

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from cli import CliTest, Run
+from cli import PATIENCE, CliTest, Run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -79,7 +79,7 @@ class InABrowser(CliTest):
         done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                                "--window-size=500,900", "--virtual-time-budget=20000", "--dump-dom",
                                page.as_uri() + address], capture_output=True,
-                              encoding="utf-8", timeout=120, check=True)
+                              encoding="utf-8", timeout=PATIENCE, check=True)
         result = json.loads(html.unescape(re.search("<title>(.*)</title>", done.stdout)[1]))
         self.assertEqual((result["errors"], result["fetched"]), ([], []))
         return result["value"]

@@ -93,7 +93,7 @@ def amplification_of(placement, **model):
 
 def reproduced(*arguments):
     with mock.patch.object(measures, "PRODUCTS", 3), mock.patch.dict(os.environ, environment()):
-        return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT, timeout=1500)
+        return run_script(os.path.join(ROOT, "scripts", "reproduce.py"), *arguments, cwd=ROOT)
 
 
 class Page(unittest.TestCase):

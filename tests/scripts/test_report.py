@@ -13,7 +13,7 @@ import unittest
 from html.parser import HTMLParser
 from unittest import mock
 
-from cli import CliTest
+from cli import PATIENCE, CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 import report
@@ -169,7 +169,7 @@ class Report(MadeRuns):
         self.addCleanup(watching.kill)
 
         def wait_for(condition):
-            end = time.monotonic() + 180
+            end = time.monotonic() + PATIENCE
             while not (page.exists() and condition(page.read_text(encoding="utf-8"))):
                 self.assertTrue(watching.is_alive())
                 self.assertLess(time.monotonic(), end)
@@ -182,7 +182,7 @@ class Report(MadeRuns):
         fcntl.flock(folder, fcntl.LOCK_UN)
         wait_for(lambda content: 'http-equiv="refresh"' not in content and
                  "<li>pre · layernorm: stopped at step 60 of 60; " in content)
-        watching.join(60)
+        watching.join(PATIENCE)
         self.assertEqual(watching.exitcode, 0)
 
     def test_default_name_and_errors(self):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from cli import BINARY, ROOT, CliTest, environment  # which finds lib
+from cli import BINARY, PATIENCE, ROOT, CliTest, environment  # which finds lib
 from lib.base import processors
 from papers.lib.papers import names_of_experiments
 
@@ -23,7 +23,7 @@ EXECUTABLE = sorted(name for name in os.listdir(SCRIPTS) if os.access(os.path.jo
 class Scripts(CliTest):
     def run_script(self, *command, **more):
         return subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=120, check=False, **more)
+                              timeout=PATIENCE, check=False, **more)
 
     def tool(self, name, lines):
         """Makes a shell script of these lines that comes before the system's program of this name."""

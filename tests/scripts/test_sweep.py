@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import pathlib
 import random
@@ -21,8 +22,8 @@ import time
 import unittest
 from unittest import mock
 
-from cli import BINARY, LONG, ROOT, CliTest, Run, environment, read_csv, without_comparison  # which finds lib
-from lib.base import files
+from cli import BINARY, LONG, PATIENCE, ROOT, CliTest, Run, environment, read_csv, without_comparison
+from lib.base import files, processors  # in scripts, which cli.py puts on the path
 from lib.sweeps import grid, sweep_folder, sweep_time
 from lib.sweeps.grid import GridPoint, labelled_keys, labels_of, load_sweep
 from lib.sweeps.sweep_folder import Locks, Table
@@ -89,7 +90,7 @@ class SweepTest(CliTest):
         return process
 
     def end(self, process, code):
-        out, errors = process.communicate(timeout=180)
+        out, errors = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, code, errors)
         return out, errors
 
@@ -160,7 +161,7 @@ class Runs(SweepTest):
         slow = {"train.steps": [4000], "model.n_layer": [1, 2], "train.lr": [0.1, 0.2, 0.3]}
         with mock.patch.multiple(sweep_time, SECONDS=0.2, LEAST=0.1):
             shown = self.script("sweep.py", self.file(grid=slow), "--dry-run", "--jobs", "2", "--out", "out").stdout
-        self.assertRegex(shown, r"\n6 runs to train, about \d+ (seconds|minutes) on \d+ cores?\n\Z")
+        self.assertRegex(shown, r"\n6 runs to train, about \d+ (second|minute)s? on \d+ cores?\n\Z")
         self.assertFalse(os.path.exists(self.path("out")))
         self.sweep(grid=FAST)
         self.assertRegex(self.sweep("--dry-run", grid=FAST).stdout, r"\nall runs are done\n\Z")
@@ -377,16 +378,20 @@ class Runs(SweepTest):
         self.assertEqual(self.statuses(), ["done"])
 
     def test_cores_are_shared_out(self):
-        self.file(grid=FAST)
-        self.assertIn("; 1 at a time, 8 threads each;", self.end(self.begin("--dry-run", OMP_NUM_THREADS="8"), 0)[0])
-        self.end(self.begin("--jobs", "3", OMP_NUM_THREADS="8"), 0)
+        with (mock.patch.dict(os.environ, OMP_NUM_THREADS="8"),
+              mock.patch.object(processors, "quota", lambda: math.inf)):
+            shown = self.sweep("--dry-run", grid=FAST).stdout
+            self.sweep("--jobs", "3", grid=FAST)
+        self.assertIn("; 1 at a time, 8 threads each;", shown)
         self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
 
     def test_progress_on_a_terminal_and_in_a_pipe(self):
         self.file(grid=FAST, seeds=[1, 2])
-        env = environment(TERM="xterm", **self.stub("sleep 0.7"))  # the line of progress comes every half second
+        # The second run begins when the line of progress has come.
+        env = environment(TERM="xterm", **self.stub("[ -e begun ] && until grep -q '1 of 2 done, 1 running' shown; "
+                                                    "do sleep 0.01; done; touch begun"))
         command = shlex.join([*SWEEP, "sweep.json", "--out", "out", "--jobs", "1"])
-        shown = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.folder, env=env,
+        shown = subprocess.run(["script", "-qfec", command, "shown"], cwd=self.folder, env=env, timeout=PATIENCE,
                                stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         self.assertRegex(shown, rb"\r\x1b\[K1 of 2 done, 1 running, about \d+:\d\d left")
         self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=2_seed=1 ")
@@ -515,7 +520,7 @@ class Stopped(SweepTest):
         while kills < KILLS or not is_finished:
             process = self.begin("--jobs", "2")
             try:
-                process.wait(timeout=draw.uniform(0, seconds) if kills < KILLS else 60)
+                process.wait(timeout=draw.uniform(0, seconds) if kills < KILLS else PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1
@@ -562,7 +567,7 @@ class Stopped(SweepTest):
         self.wait_for(lambda: os.path.exists(self.path("signalled")))
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=5), 130)
+        self.assertEqual(process.wait(timeout=PATIENCE), 130)
         with open(self.path("pid"), encoding="ascii") as pid:
             child = int(pid.read())
         self.wait_for(lambda: not os.path.exists(f"/proc/{child}")
@@ -579,16 +584,16 @@ class Stopped(SweepTest):
         self.assertEqual([*self.table()], ["steps=2"])
 
     def test_a_run_that_alone_gets_a_signal_is_interrupted(self):
-        process = self.begin_and_wait_for_rows("--jobs", "2", grid={"train.steps": [100_000, 100_001]})
+        process = self.begin_and_wait_for_rows("--jobs", "2", grid={"train.steps": [9_000_000, 9_000_001]})
         children = self.children_of(process)
-        os.kill(children["steps=100000"], signal.SIGTERM)
+        os.kill(children["steps=9000000"], signal.SIGTERM)
         self.wait_for(lambda: len(self.children_of(process)) == 1)
-        os.kill(children["steps=100001"], signal.SIGKILL)
+        os.kill(children["steps=9000001"], signal.SIGKILL)
         out, errors = self.end(process, 1)
-        self.assertRegex(out, "(?m)^interrupted +steps=100000 +its state is saved$")  # no advice but the sweep's
-        self.assertRegex(out, "(?m)^failed +steps=100001 +ended by signal 9, as the system does if memory is short: ")
+        self.assertRegex(out, "(?m)^interrupted +steps=9000000 +its state is saved$")  # no advice but the sweep's
+        self.assertRegex(out, "(?m)^failed +steps=9000001 +ended by signal 9, as the system does if memory is short: ")
         self.assertRegex(errors, r"^\[sweep\] 1 of 2 runs failed; .*\n\[sweep\] 1 of 2 runs interrupted, .*\n$")
-        self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=100001": "failed"})
+        self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=9000001": "failed"})
 
     def children_of(self, process):
         """{name of the run: process id} of the programs that a sweep has started."""
@@ -599,17 +604,18 @@ class Stopped(SweepTest):
                 for pid, words in commands.items() if "--out" in words}
 
     def test_a_run_that_another_process_trains_is_awaited(self):
-        self.sweep(grid=FAST)
-        shutil.rmtree(self.path("out/steps=2"))
-        os.mkdir(self.path("out/steps=2"))
+        self.file(grid={"train.steps": [2, 3]})
+        os.makedirs(self.path("out/steps=2"))
+        self.write("out/.lock", "")
         folder = os.open(self.path("out/steps=2"), os.O_RDONLY)
         fcntl.flock(folder, fcntl.LOCK_EX)
-        process = self.begin()
-        with self.assertRaises(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
+        process = self.begin("--jobs", "1")
+        self.wait_for(lambda: os.path.exists(self.path("out/summary.csv")))
+        self.assertEqual([*self.table()], ["steps=3"])
+        self.assertIsNone(process.poll())
         fcntl.flock(folder, fcntl.LOCK_UN)
         self.end(process, 0)
-        self.assertEqual(self.statuses(), ["done"])
+        self.assertEqual(self.statuses(), ["done"] * 2)
 
     def test_a_file_system_without_locks_grants_every_claim(self):
         os.mkdir(self.path("run"))
@@ -623,9 +629,9 @@ class Stopped(SweepTest):
             self.assertFalse(Locks(run.folder).acquire(run))
 
     def test_a_second_sweep_does_the_runs_that_the_first_has_not_begun(self):
-        self.file(grid={"train.steps": [1_000_000, 2]})
+        self.file(grid={"train.steps": [9_000_000, 2]})
         first = self.begin("--jobs", "1")
-        self.wait_for_rows(self.path("out/steps=1000000/metrics.csv"), 1, first)
+        self.wait_for_rows(self.path("out/steps=9000000/metrics.csv"), 1, first)
         second = self.begin("--jobs", "1")
         self.wait_for(lambda: os.path.exists(self.path("out/summary.csv")))
         self.assertEqual([*self.table()], ["steps=2"])

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from cli import fnv1a, run_script, write_run
+from cli import PATIENCE, fnv1a, run_script, write_run
 from lib.figures import layout, output  # in scripts, which cli.py puts on the path
 from lib.figures.drawing import drawing
 
@@ -100,7 +100,7 @@ class MadeRuns(unittest.TestCase):
             draw_once()
             return run_script(SCRIPTS / script, *args, cwd=self.root)
         return subprocess.run([*start, str(SCRIPTS / script), *map(str, args)], capture_output=True, text=True,
-                              timeout=60, cwd=self.root, check=False, **options)
+                              timeout=PATIENCE, cwd=self.root, check=False, **options)
 
     def plot(self, kind, *args, png=False, **options):
         """Plots to out.svg, and with `png` to out.png too; returns the SVG's text."""

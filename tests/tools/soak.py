@@ -18,6 +18,7 @@ from cli import BINARY, ROOT, environment
 
 WARM_ROWS = 20  # rows of metrics.csv: with a row in 10 steps and a checkpoint in 50, three checkpoints
 GLANCE = 0.25  # seconds between two looks at the process
+LOOKS = 8  # at least: a busy machine may stand still for seconds
 MEMORY_MAY_GROW = 0.01
 # So long a run that only its time ends it; logs at a pace that keeps hours of them small.
 SETS = ["train.steps=10000000", "train.schedule=constant", "log.every=10", "log.layers_every=50", "eval.every=100",
@@ -44,7 +45,7 @@ def resident_bytes(pid):
 def watch(process, seconds, log):
     """[(resident bytes, open files)] of the time after the warm-up."""
     looks, end = [], None
-    while end is None or time.monotonic() < end:
+    while end is None or time.monotonic() < end or len(looks) < LOOKS:
         need(process.poll() is None, f"the run ended by itself: {process.poll()}")
         if end is not None:
             looks.append((resident_bytes(process.pid), len(os.listdir(f"/proc/{process.pid}/fd"))))

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from lib.base.progress import counted
+
 SECONDS = 4.0  # of measuring, shared out to the shapes
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: from its second step on, and until then
 ROW_BYTES = 4000  # two rows of metrics.csv have fewer
@@ -123,5 +125,5 @@ def run_seconds(config, step):
 def duration(seconds):
     """A rounded duration in words: 40 seconds, 6 minutes, 3.5 hours."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} second" + "s" * (round(seconds) > 1)
+        return counted(max(1, round(seconds)), "second")
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
