@@ -30,12 +30,9 @@ def recompute(tensors, metadata, dtype=torch.float64):
     if missing:
         raise ValueError(f"not an exchange file: no {', '.join(missing)}")
     config = json.loads(metadata["config"])
-    model = Transformer(config, len(json.loads(metadata["vocab"]))).to(dtype)
+    weights = {n: t for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
+    model = Transformer(config, weights).to(dtype)
     model.branch_progress = run_weights.branch_progress(config, metadata)
-    state = {n: torch.from_numpy(t) for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
-    # Running statistics play no part (a probe uses the batch's own), so a file may leave them out.
-    state = {**dict(model.named_buffers()), **state}
-    model.load_state_dict(state, strict=True)
     return measure(model, torch.from_numpy(tensors["tokens"]), torch.from_numpy(tensors["targets"]))
 
 

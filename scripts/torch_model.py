@@ -4,8 +4,8 @@
     import torch_model
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
-As a script it loads a model and prints its size and kind. B batch, T context, V vocabulary. Parameters are 0 until
-weights are loaded. Dropout is left out, because nothing here trains.
+As a script it loads a model and prints its size and kind. B batch, T context, V vocabulary. Dropout is
+left out, because nothing here trains.
 """
 
 import argparse
@@ -26,73 +26,20 @@ except ImportError as import_error:
     restart(import_error, advice, topic="torch")
 
 from lib.base.command import ScriptError, printable
-from lib.base.keys import NORMS, PLACEMENTS, placements, require_every_key
+from lib.base.keys import require_every_key
 from lib.logs import run_weights
-from lib.model.forward import Decoder, equation
-
-
-def shapes_of(model, vocab_size):
-    """{name: shape} of the parameters and of batch norm's running statistics. `model`: the section of a config."""
-    width, hidden, shapes = model["d_model"], model["d_ff"], {}
-
-    def linear(name, outputs, inputs, has_bias):
-        shapes[f"{name}.weight"] = (outputs, inputs)
-        if has_bias:
-            shapes[f"{name}.bias"] = (outputs,)
-
-    def norm(name, width):
-        row = equation(NORMS, "norm", model["norm"])
-        has_gain = model["norm_affine"] and model["norm"] != "none"
-        sizes = {"weight": width * has_gain, "bias": width * (has_gain and model["norm_bias"] and row["bias"]),
-                 "alpha": row["alpha"], "shift": row["shift"],
-                 **dict.fromkeys(("running_mean", "running_var"), width * (row["over"] == "batch"))}
-        shapes.update({f"{name}.{part}": (int(size),) for part, size in sizes.items() if size})
-
-    def branch_end(prefix, row, inputs, has_bias):
-        if model["inner_norm"] or row["inner_norm"]:
-            norm(f"{prefix}.inner_norm", inputs)
-        linear(f"{prefix}.out", width, inputs, has_bias)
-
-    def around_branch(prefix, row):
-        for kind in ("norm", "post_norm")[: row["norm_in"] + row["norm_branch"] + row["norm_out"]]:
-            norm(f"{prefix}_{kind}", width)
-        if row["learned_scale"] or model["branch_scale_learned"] != "none":
-            is_vector = model["branch_scale_learned"] == "vector" and not row["learned_scale"]
-            shapes[f"{prefix}_scale"] = (width if is_vector else 1,)
-
-    shapes["embed.token.weight"] = (vocab_size, width)
-    if model["position"] == "learned":
-        shapes["embed.position.weight"] = (model["context"], width)
-    rows = [[equation(PLACEMENTS, "norm_placement", name) for name in pair] for pair in placements(model)]
-    if model["embed_norm"] or rows[0][0]["embed_norm"]:
-        norm("embed_norm", width)
-    for number, (attn, ffn) in enumerate(rows):
-        block = f"blocks.{number}"
-        linear(f"{block}.attn.qkv", 3 * width, width, model["bias"])
-        branch_end(f"{block}.attn", attn, width, model["bias"])
-        for part, has_norm in (("q", model["qk_norm"]), ("k", model["qk_norm"]), ("v", False)):
-            if has_norm or model["qkv_norm"]:
-                shapes[f"{block}.attn.{part}_norm.weight"] = (width // model["n_head"],)
-        for name in ("in", "gate")[: 1 + (model["activation"] == "swiglu")]:
-            linear(f"{block}.ffn.{name}", hidden, width, model["ffn_bias"])
-        branch_end(f"{block}.ffn", ffn, hidden, model["ffn_bias"])
-        around_branch(f"{block}.attn", attn)
-        around_branch(f"{block}.ffn", ffn)
-    if model["final_norm"]:
-        norm("final_norm", width)
-    if not model["tie_embeddings"]:
-        shapes["head.weight"] = (vocab_size, width)
-    return shapes
+from lib.model.forward import Decoder
 
 
 class Transformer(nn.Module):
-    """The decoder of a resolved config (or of its `model` section) for V characters."""
+    """The decoder of a resolved config (or of its `model` section) with copies of the weights {name: array or tensor},
+    which say what parameters there are; those called running_ are buffers."""
 
-    def __init__(self, config, vocab_size):
+    def __init__(self, config, weights):
         super().__init__()
         self.config = config.get("model", config)
         self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
-        for name, shape in shapes_of(self.config, vocab_size).items():
+        for name, tensor in weights.items():
             *path, last = name.split(".")
             module = self
             for part in path:  # blocks.0.attn: modules within modules, which give the parameter its name
@@ -100,9 +47,9 @@ class Transformer(nn.Module):
                     module.add_module(part, nn.Module())
                 module = getattr(module, part)
             if last.startswith("running_"):
-                module.register_buffer(last, torch.zeros(shape))
+                module.register_buffer(last, torch.as_tensor(tensor).clone())
             else:
-                module.register_parameter(last, nn.Parameter(torch.zeros(shape)))
+                module.register_parameter(last, nn.Parameter(torch.as_tensor(tensor).clone()))
 
     def forward(self, tokens, sites=None):
         """Logits (B, T, V) of tokens (B, T). A dict given as `sites` receives {(layer, site): tensor}, blocks
@@ -165,9 +112,8 @@ def load(path, dtype=torch.float32):
     if "config" not in metadata or "vocab" not in metadata:
         raise ValueError(f"[model] {file}: no config or vocab in its metadata; not a file of normscope")
     config, vocab = require_every_key(json.loads(metadata["config"]), file), json.loads(metadata["vocab"])
-    model = Transformer(config, len(vocab)).to(dtype)
+    model = Transformer(config, tensors).to(dtype)
     model.branch_progress = run_weights.branch_progress(config, metadata)
-    model.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in tensors.items()}, strict=True)
     model.source = f"{file}, step {metadata.get('step', 'unknown')}"
     return model.eval(), vocab
 

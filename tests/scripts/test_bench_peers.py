@@ -103,10 +103,8 @@ class Peer(unittest.TestCase):
                 file.flush()
                 settings = ("train.steps=1", f"model.tie_embeddings={json.dumps(tied)}")
                 config = mean_field.resolved(file.name, settings)["model"]
-            twin = torch_model.Transformer(config, 65).double()
-            with torch.no_grad():
-                for parameter in twin.parameters():
-                    parameter.add_(0.1 * torch.randn_like(parameter))  # no gain of 1, no bias of 0
+            weights = torch_peer.Peer(config, 65).state_dict()  # below, no gain of 1, no bias of 0
+            twin = torch_model.Transformer(config, {n: t + 0.1 * torch.randn_like(t) for n, t in weights.items()}).double()
             tokens, targets = torch.randint(65, (2, 3, config["context"]))
             expected = torch_model.cross_entropy(twin(tokens), targets)
             expected.backward()

@@ -190,7 +190,7 @@ class Measure(CliTest):
             with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
                 measures.freeze(model)
             with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
-                torch_model.Transformer(model.config, 9)(torch.zeros(1, 2, dtype=int))
+                torch_model.Transformer(model.config, model.weights)(torch.zeros(1, 2, dtype=int))
 
     def frozen_in_torch(self, run, names):
         """The loss on the validation text with these norms frozen, by PyTorch in float64, and the names of all."""

@@ -18,6 +18,7 @@ import torch
 from cli import ROOT, TESTS
 from lib.logs import safetensors_io  # in scripts, which cli.py puts on the path
 from lib.theory import mean_field
+from torch_combinations import parameters, probe
 from torch_model import Transformer, cross_entropy, measure
 
 FOLDER = os.path.join(TESTS, "golden")
@@ -89,9 +90,19 @@ def resolved(name, model, train):
     return config
 
 
+def start_of(config):
+    """{name: array} of the parameters and running statistics that the program gives a resolved config."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in (("golden", 2 * "".join(map(chr, VOCAB))), ("config.json", json.dumps(config))):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(content)
+        probe(folder, "--dump", "start.safetensors")
+        return parameters(safetensors_io.read(os.path.join(folder, "start.safetensors"))[0])
+
+
 def build(config, random):
     """A model in float64 whose gradients are all of healthy size. RandomState's stream is frozen for good."""
-    model = Transformer(config, len(VOCAB)).double().train()
+    model = Transformer(config, start_of(config)).double().train()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             noise = torch.from_numpy(random.standard_normal(tuple(tensor.shape)))
