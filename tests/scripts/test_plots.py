@@ -152,9 +152,9 @@ class Plots(MadeRuns):
         self.has(self.plot("layers", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
         for script, *arguments in (("plot.py", "layers", run), ("compare.py", run), ("report.py", run),
                                    ("measure.py", run),
-                                   ("predict.py", run / "config.json"), ("to_tensorboard.py", run, "-o", "events")):
+                                   ("predict.py", run / "config.json")):
             result = self.call(script, *arguments, start=("/usr/bin/python3", "-S"))
-            topic = script.removesuffix(".py").removeprefix("to_")
+            topic = script.removesuffix(".py")
             self.assertRegex(result.stderr, rf"\A\[{topic}\] .*; install python3-matplotlib and python3-numpy\n\Z")
             self.assertEqual(result.returncode, 1)
 

@@ -13,6 +13,7 @@ from lib.logs import np
 
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
 LARGEST = {"step": 1e7, "layer": 1025}  # columns of whole numbers from 0, and the largest that a run can write
+TEXTS = ("site", "param")  # columns of names
 
 
 def shortened(text, length):
@@ -93,31 +94,47 @@ class Run:
         keep             (column, names): keeps rows whose cell in that column is in `names`, and appends its index in
                          `names` to the row
         last             read only that many bytes from the end of the file"""
+        lines = self._lines(name, hint, last)
+        _, header = next(lines, (0, []))
+        missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
+        if missing:
+            advice = no_column and f"; {no_column}"
+            raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}{advice}")
+        indices = [header.index(c) for c in columns]
+        keep_index = header.index(keep[0]) if keep else None
+        name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
+        rows = []
+        for number, row in lines:
+            try:
+                name_index = name_indices.get(row[keep_index]) if keep else []
+                if name_index is not None:
+                    rows.append(_values(row, indices, columns) + name_index)
+            except (ValueError, IndexError):
+                raise ScriptError(f"{self}: {name} line {number}: damaged row") from None
+        if some and not rows:
+            raise ScriptError(f"{self}: {name} has no rows yet")
+        return np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
+
+    def records(self, name, hint="not a training run"):
+        """Yields each row of a log as {column: number, NaN for an empty cell; text in the columns TEXTS}. `hint` and
+        ScriptError: as in rows()."""
+        lines = self._lines(name, hint)
+        _, header = next(lines, (0, []))
+        for number, row in lines:
+            try:
+                yield dict(zip(header, _values(row, range(len(header)), header)))
+            except (ValueError, IndexError):
+                raise ScriptError(f"{self}: {name} line {number}: damaged row") from None
+
+    def _lines(self, name, hint, last=None):
+        """Yields (number, cells) of the complete lines of a log, the header first."""
         try:
             file = open(self.folder / name, "rb")
         except FileNotFoundError:
             raise ScriptError(f"{self}: no {name}; {hint}") from None
-        rows = []
         with file:
             reader = csv.reader(_complete_lines(file, last))
-            header = next(reader, [])
-            missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
-            if missing:
-                advice = no_column and f"; {no_column}"
-                raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}{advice}")
-            indices = [header.index(c) for c in columns]
-            keep_index = header.index(keep[0]) if keep else None
-            name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
-            for row in reader:
-                try:
-                    name_index = name_indices.get(row[keep_index]) if keep else []
-                    if name_index is not None:
-                        rows.append(_values(row, indices, columns) + name_index)
-                except (ValueError, IndexError):
-                    raise ScriptError(f"{self}: {name} line {reader.line_num}: damaged row") from None
-        if some and not rows:
-            raise ScriptError(f"{self}: {name} has no rows yet")
-        return np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
+            yield from ((reader.line_num, row) for row in reader)
 
     @functools.cached_property
     def record(self):
@@ -183,9 +200,9 @@ def _is_metric(key, value):
 
 
 def _values(row, indices, columns):
-    """The cells at these indices as numbers, NaN for empty ones; ValueError or IndexError if a run cannot have written
-    them."""
-    values = [float(row[index]) if row[index] else math.nan for index in indices]
+    """The cells at these indices as numbers, NaN for empty ones, or as texts in the columns TEXTS; ValueError or
+    IndexError if a run cannot have written them."""
+    values = [row[index] if column in TEXTS else float(row[index] or "nan") for index, column in zip(indices, columns)]
     for column, value in zip(columns, values):
         if column in LARGEST and not (0 <= value <= LARGEST[column] and value == int(value)):
             raise ValueError
