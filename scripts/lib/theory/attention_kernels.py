@@ -155,7 +155,7 @@ class Attention:
         return np.tril(out) + np.tril(out, -1).T
 
     def backward(self, gradient):
-        """The kernel of the gradient of attention's input; `gradient` G: that of the heads' outputs a.
+        """The gradient (2, T, T) of attention's input; `gradient` (G, P): that of the heads' outputs a.
 
         Values: dv_s = sum_t A_ts da_t.  Scores: ds_ts = A_ts da_t.(v_s - v_t), v_t the mean value of query t; they pass
         to the queries as dq_t = sum_s ds_ts k_s and to the keys as dk_s = sum_t ds_ts q_t. In kernels, with f as in
@@ -165,17 +165,23 @@ class Attention:
           G^q_tt' = f G_tt' sum_ss' M K~^v_ss' K~^k_ss'
           G^k_ss' = sum_tt' f G_tt' M K~^v_ss' K^q_tt'
 
-        and the input gets value_scale G^v + score_scale (G^q + G^k)."""
-        values, scores = np.zeros_like(gradient), np.zeros_like(gradient)
+        and the input gets value_scale G^v + score_scale (G^q + G^k). Its part along the inputs, P, passes through the
+        values as G does; what it adds to the scores is small."""
+        values, scores = np.zeros_like(gradient), np.zeros_like(self.key)
+        parts = [part for part in (0, 1) if gradient[part].any()]
         for pair in self._cell_pairs():
             t, u = pair.queries, pair.others
             # Both orders of t and t' are counted by the transpose below, which takes the pairs of one cell twice.
             share = 0.5 if t == u else 1.0
-            output = pair.mask * share * gradient[t, u] / sums_to(pair.moments, pair)  # G_tt', over the sum of M
-            output_of_scores = output * np.outer(self.factor[t], self.factor[u])  # with f
+            over_sum = pair.mask * share / sums_to(pair.moments, pair)  # of M
+            for part in parts:  # G^v, P^v
+                arriving = sums_from(gradient[part, t, u] * over_sum, pair)
+                values[part, :t.stop, :u.stop] += arriving * pair.moments
+            output_of_scores = gradient[0, t, u] * over_sum * np.outer(self.factor[t], self.factor[u])  # with f
             weighted = self._weighted_values(pair)  # M K~^v
-            values[:t.stop, :u.stop] += sums_from(output, pair) * pair.moments  # G^v
             scores[t, u] += output_of_scores * sums_to(weighted * pair.keys, pair)  # G^q
             to_keys = sums_from(output_of_scores * self.key[t, u], pair)
             scores[:t.stop, :u.stop] += to_keys * weighted * pair.turn  # G^k
-        return self.value_scale * (values + values.T) + self.score_scale * (scores + scores.T)
+        values = self.value_scale * (values + values.transpose(0, 2, 1))
+        values[0] += self.score_scale * (scores + scores.T)
+        return values

@@ -79,8 +79,9 @@ def embedded(model, text):
     return Signal(kernel, mean, np.ones(T), 0.0)
 
 
-# `loss`; mean squares of the `logits` and of their gradient; kernels (T, T) of the gradient of the head's input x:
-# `gradient`, and `passed`, that of the part across x (a norm that made x removes the part along it).
+# `loss`; mean squares of the `logits` and of their gradient; `gradient`, the kernel (T, T) of the gradient of the
+# head's input x; `passed` (2, T, T), its part across x in the form of sublayers.py: a norm that made x removes the part
+# along it.
 Head = namedtuple("Head", "loss logits logits_gradient gradient passed")
 # Moments of the softmax p_t over the vocabulary, arrays (T): `log_sum`, E ln sum exp of the logits; `own` and `other`,
 # E p_t at the character c_t just read and at another one; `own2` and `other2`, E p_t^2 there.
@@ -102,10 +103,12 @@ def head_of(x, width, variance, tied, tokens, text):
     repeat = text.same[len(sigma) + 1]  # probability that the next character is the one just read
     loss = np.mean(p.log_sum - shift * repeat)
     target = p.other + (p.own - p.other) * repeat  # E p of the next character
+    # The embedding of c_t is in x_t with the factor share_t, and in W^T d_t / N with the factor d_(t,c_t) / N.
+    along = tied * variance * x.share * (p.own - repeat) / np.diag(x.kernel) / tokens
     logits = float(np.mean(sigma**2 + shift**2 / V))
     logits_gradient = float(np.mean(square - 2 * target + 1)) / V / tokens**2
     return Head(float(loss), logits, logits_gradient,
-                gradient * variance / tokens**2, passed * variance / tokens**2)
+                gradient * variance / tokens**2, np.stack([passed * variance / tokens**2, -np.diag(along)]))
 
 
 def _lags(text, T):
