@@ -49,7 +49,8 @@ from lib.sweeps.grid import folder_name, load_sweep, resolve
 from lib.sweeps.sweep_folder import Table, steps_left
 
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
-SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU,
+                                 signal.SIGALRM, signal.SIGVTALRM, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
 KILLED = ", as the system does if memory is short: take a smaller --jobs"
 WAIT = 0.2  # seconds between two attempts to lock runs that other sweeps train

@@ -141,7 +141,7 @@ template double CommandLine::number_of(const std::string&, double, double, doubl
 const std::atomic<bool>& stop_on_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM, SIGVTALRM, SIGPIPE}) {
     struct sigaction inherited {};
     sigaction(signal, nullptr, &inherited);
     const bool ignored = inherited.sa_handler == SIG_IGN;  // nohup
@@ -176,7 +176,8 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
 }
 
 std::string machine_text(const TrainConfig& config) {
-  return text(counted(thread_count(), "thread"), ", ", isa_name(config.gemm_mode()), ", GEMM ", name_of(config.gemm));
+  return text(counted(thread_count(), "thread"), ", ", isa_name(config.gemm_mode()), ", GEMM ",
+              name_of(config.gemm));
 }
 
 }  // namespace normscope

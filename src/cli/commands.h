@@ -91,8 +91,9 @@ struct Threads {
 // thread in each of ours.
 Threads set_up_threads(const CommandLine& line, Index config_threads);
 
-// Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGPIPE set the returned flag, so that a run can save its state.
-// SIGINT or SIGTERM after any of them ends the program at once, and nothing is saved (exit 130).
+// Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM, SIGVTALRM and SIGPIPE set the returned
+// flag, so that a run can save its state. SIGINT or SIGTERM after any of them ends the program at once, and
+// nothing is saved (exit 130).
 const std::atomic<bool>& stop_on_signals();
 
 // "2 threads, avx512, GEMM auto"; summary.json has the rest.

@@ -76,19 +76,23 @@ void check_resumed_config(const RunConfig& config, const RunFolder& folder, Prog
 
 // Resumes from the folder's checkpoint, or starts at step 0. False: the run is finished. `folder` is nullptr
 // at all ranks but the first.
-bool resume(Trainer& trainer, Index steps, const RunFolder* folder, ProgressDisplay& line) {
+bool resume(Trainer& trainer, Index steps, const RunFolder* folder, const Ranks& ranks, ProgressDisplay& line) {
   const bool has_checkpoint = trainer.resume();
   const std::string shown_folder = folder ? escape_controls(folder->path()) : "";
   const Index step = trainer.state().step;
+  const bool is_finished = ranks.any(folder != nullptr && is_done(folder->file(summary_file)));
   if (!has_checkpoint) line.say("no checkpoint in " + shown_folder + "; starting at step 0");
   if (has_checkpoint && step < steps)
     line.say(text("resuming ", shown_folder, " after step ", step,
                   folder ? checksum_note(folder->file(checkpoint_file)) : ""));
   if (step < steps) return true;
-  if (folder && !is_done(folder->file(summary_file)))
-    fail("resume", folder->file(summary_file),
-         ": is missing, damaged or of a run that is not done, and no step ",
-         "is left to train that would write it again; start again with --overwrite, or raise train.steps");
+  if (!is_finished && (step > steps || !trainer.has_results()))
+    fail("resume", shown_folder, ": its checkpoint is of step ", step, " of a run that did not end there, and ",
+         "train.steps = ", steps, " leaves no step to train; raise train.steps, or start again with --overwrite");
+  if (!is_finished) {
+    line.say(text("finishing ", shown_folder, ", whose ", steps, " steps are done"));
+    return true;
+  }
   line.say(text(shown_folder, " is finished (step ", step,
                 step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
   return false;
@@ -127,8 +131,8 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
   }
   std::string losses = text("train loss ", loss_text(*run.final_train_loss));
   if (run.final_val_loss) losses += ", validation " + loss_text(*run.final_val_loss);
-  line.say(text("done: ", losses, ", ", short_number(*run.tokens_per_s), " tokens/s, ",
-                duration_text(*run.seconds), " in all; in ", shown_folder));
+  if (run.tokens_per_s) losses += ", " + short_number(*run.tokens_per_s) + " tokens/s";
+  line.say(text("done: ", losses, ", ", duration_text(*run.seconds), " in all; in ", shown_folder));
   if (config.log.layers_every > 0)
     line.say("its layers as a picture: scripts/plot.py layers " + shell_word(folder));
   return Exit::ok;
@@ -149,9 +153,14 @@ std::optional<Parent> parent_of(const CommandLine& line) {
   const bool with_moments = line.has("moments");
   if (with_moments && !from) refuse("train", "--moments keeps those of another run; name it with --from RUN");
   if (!from) return std::nullopt;
-  if (!with_moments || !fs::is_directory(*from)) return Parent{newest_weights(*from), with_moments};
-  require_run(*from, checkpoint_file);
-  return Parent{(fs::path(*from) / checkpoint_file).string(), true};
+  std::string file;
+  if (with_moments && fs::is_directory(*from)) {
+    require_run(*from, checkpoint_file);
+    file = (fs::path(*from) / checkpoint_file).string();
+  } else {
+    file = newest_weights(*from);
+  }
+  return Parent{std::make_unique<const SafetensorsFile>(file), with_moments};
 }
 
 std::string folder_of(const CommandLine& line, const RunConfig& config, bool is_run) {
@@ -173,19 +182,20 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
   const Threads threads = set_up_threads(line, train.threads);
-  const std::optional<Parent> parent = parent_of(line);
-  const std::string own = (fs::path(folder_of(line, config, is_run)) / checkpoint_file).string();  // of a run to be resumed
+  std::optional<Parent> parent = parent_of(line);
+  const fs::path folder = folder_of(line, config, is_run);
+  const std::string own = (folder / checkpoint_file).string();  // of a run to be resumed
   Vocabulary known;
-  if (parent) known = vocabulary_in(parent->file);
-  if (line.has("resume") && fs::exists(own)) known = vocabulary_in(own);
+  if (parent) known = vocabulary_in(parent->file->metadata(), parent->file->path());
+  if (line.has("resume") && fs::exists(own)) known = vocabulary_in(read_metadata(own), own);
   Corpus corpus = corpus_of(config, known);
   require_memory(config.model, corpus.vocab.size(), train.batch_size);
   if (parent) {
     known.encode(corpus.vocab.text(), "train", join(config.data.path, " + "));  // refuses what it lacks
     require_parent(*parent, config, ParameterLayout(config.model, known.size()));
   }
-  const InputFiles files = inputs_of(loaded, parent ? parent->file : "");
-  return {config, loaded.without_effect, files, std::move(corpus), threads, parent};
+  const InputFiles files = inputs_of(loaded, parent ? parent->file->path() : "");
+  return {config, loaded.without_effect, files, std::move(corpus), threads, std::move(parent)};
 }
 
 // The inputs that decide a run's bits, for a comparison of ranks.
@@ -225,7 +235,7 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   if (line.has("resume") && !argument.ends_with(".json") && !fs::exists(argument)) refuse_missing(argument);
   if (is_run) require_run(argument, config_file);
   const std::string config_path = is_run ? (fs::path(argument) / config_file).string() : argument;
-  const Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, is_run, ranks); });
+  Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, is_run, ranks); });
   const RunConfig& config = inputs.config;
   ranks.require_same(summary_of(line, inputs));
 
@@ -247,12 +257,16 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   TrainObserver null_observer;
   RunFolder* const own_folder = folder ? &*folder : nullptr;
   Trainer trainer(config, inputs.corpus, own_folder, ranks.is_first() ? display : null_observer, ranks);
-  if (existing == Existing::resume && !resume(trainer, config.train.steps, own_folder, display.line()))
+  if (existing == Existing::resume && !resume(trainer, config.train.steps, own_folder, ranks, display.line()))
     return Exit::ok;
-  if (const auto& parent = inputs.parent) {
-    const Index step = trainer.start_from(*parent);
-    display.line().say(text("starting with the weights of step ", step, ": ", escape_controls(parent->file),
-                            checksum_note(parent->file)));
+  if (inputs.parent) {
+    const SafetensorsFile& file = *inputs.parent->file;
+    const Index step = trainer.start_from(*inputs.parent);
+    display.line().say(text("starting with the weights of step ", step, ": ", escape_controls(file.path()),
+                            checksum_note(file.metadata())));
+    if (has_seen_validation(*inputs.parent, {config, inputs.corpus}))
+      display.line().say("note: the model has been trained on text that this run validates on");
+    inputs.parent.reset();  // frees its memory
   }
   display.line().say(start_text(config, trainer, ranks.size()));
   say_notes(inputs, display.line());
@@ -300,7 +314,9 @@ const Command train_command = {
                  "shapes, whatever else its config has; the vocabulary stays the model's, which must have all "
                  "characters of the text",
                  " init init_from init-from pretrained "},
-                {"moments", "", "with --from: keep the optimiser's moments too, and count its updates on"},
+                {"moments", "",
+                 "with --from: keep the optimiser's moments too, count its updates on, and draw the batches "
+                 "behind those of its steps"},
                 {"overwrite", "", "start again in a folder that holds a run"},
                 {"mpi", "", "share the work with the other processes that mpirun or srun started"},
                 {"q,quiet", "", "print only errors"}},

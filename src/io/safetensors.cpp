@@ -150,8 +150,8 @@ Metadata read_metadata(const std::string& path) {
   return metadata_in(header, parse_json<json>(header, path + ": header", "safetensors", Exit::failure), path);
 }
 
-std::string checksum_note(const std::string& path) {
-  return read_metadata(path).contains(checksum_name) ? "" : " (it has no checksum that could show damage)";
+std::string checksum_note(const Metadata& metadata) {
+  return metadata.contains(checksum_name) ? "" : " (it has no checksum that could show damage)";
 }
 
 template <class... Parts>

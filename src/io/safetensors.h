@@ -42,7 +42,8 @@ void write_safetensors(const std::string& path, std::span<const TensorView> tens
 Metadata read_metadata(const std::string& path);
 
 // "" or, for a file without a checksum, a note on that, to follow its path.
-std::string checksum_note(const std::string& path);
+std::string checksum_note(const Metadata& metadata);
+inline std::string checksum_note(const std::string& path) { return checksum_note(read_metadata(path)); }
 
 // A file with a valid header and, if it has one, a valid checksum, read whole. Errors: `[safetensors] path:
 // ...`; of usage for a missing file.

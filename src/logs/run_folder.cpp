@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "core/text.h"
 #include "io/json.h"
+#include "io/safetensors.h"
 
 namespace normscope {
 namespace fs = std::filesystem;
@@ -20,7 +21,16 @@ const std::vector<std::string> owned_files = {checkpoint_file, summary_file, met
                                               params_file,     heads_file,   model_file,   best_file,
                                               sample_file,     config_file};
 
+bool has_own_checkpoint(const fs::path& folder) try {
+  return read_metadata((folder / checkpoint_file).string()).contains("normscope");
+} catch (const Error&) {  // missing, or of another program
+  return false;
+}
+
+// Whether the folder is that of a run. One that started --from another and was killed at once may have no
+// more than its first checkpoint.
 bool is_run(const fs::path& folder) {
+  if (!fs::exists(folder / config_file)) return has_own_checkpoint(folder);
   if (!fs::is_regular_file(folder / config_file)) return false;
   const Json config = Json::parse(read_file((folder / config_file).string()), nullptr, false);
   constexpr const char* sections[] = {"name", "model", "data", "train", "log", "checkpoint"};
@@ -55,7 +65,8 @@ const std::string& created(const std::string& path) {
 
 }  // namespace
 
-void require_usable(const std::string& path, Existing existing, const InputFiles& inputs, std::string_view ways) {
+void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
+                    std::string_view ways) {
   require_no_file(path);
   const auto found = std::ranges::find_if(
       owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });

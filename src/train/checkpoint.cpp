@@ -128,12 +128,19 @@ Metadata state_metadata(const TrainState& state) {
   };
   write("train_loss_max", state.train_loss_max);
   write("grad_norm_max", state.grad_norm_max);
+  if (state.earlier_batches > 0) metadata["earlier_batches"] = std::to_string(state.earlier_batches);
+  add("unlogged_grad_norm", state.unlogged_grad_norm);
   add("best_val_loss", state.best_val_loss);
   add("final_train_loss", state.final_train_loss);
+  add("final_val_loss", state.final_val_loss);
   add("grad_first_last", state.grad_first_last);
   add("growth", state.growth);
   add("branch_share", state.branch_share);
   return metadata;
+}
+
+Index earlier_batches_in(const SafetensorsFile& file) {
+  return file.metadata().contains("earlier_batches") ? number_at<Index>(file, "earlier_batches") : 0;
 }
 
 TrainState state_in(const SafetensorsFile& file, Index steps) {
@@ -147,7 +154,10 @@ TrainState state_in(const SafetensorsFile& file, Index steps) {
                             .updates = number_at<Index>(file, "updates"),
                             .skipped = number_at<Index>(file, "skipped"),
                             .consecutive_skips = number_at<Index>(file, "skipped_in_a_row"),
+                            .earlier_batches = earlier_batches_in(file),
+                            .unlogged_grad_norm = optional_at("unlogged_grad_norm"),
                             .final_train_loss = optional_at("final_train_loss"),
+                            .final_val_loss = optional_at("final_val_loss"),
                             .grad_first_last = optional_at("grad_first_last"),
                             .growth = optional_at("growth"),
                             .branch_share = optional_at("branch_share"),
@@ -236,37 +246,48 @@ TrainState load_checkpoint(const std::string& path, const CheckpointMeta& meta, 
 }
 
 void require_parent(const Parent& parent, const RunConfig& config, const ParameterLayout& layout) {
-  const SafetensorsFile file(parent.file);
+  const SafetensorsFile& file = *parent.file;
   require_weights(file, layout);
   if (!parent.with_moments) return;
   require_tensors(file, first_moment_prefix, layout.list());
   require_tensors(file, second_moment_prefix, layout.list());
   const OptimizerKind optimizer = config_in(file).train.optimizer;
   if (optimizer != config.train.optimizer)
-    refuse("train", "--moments: those of ", parent.file, " are ", name_of(optimizer),
+    refuse("train", "--moments: those of ", file.path(), " are ", name_of(optimizer),
            "'s, and the config has ", name_of(config.train.optimizer),
            "; set train.optimizer=", name_of(optimizer), ", or leave out --moments");
 }
 
 Json load_parent(const Parent& parent, Model<float>& model, Moments<float>& moments, TrainState& state) {
-  const SafetensorsFile file(parent.file);
+  const SafetensorsFile& file = *parent.file;
   load_model_weights(file, model);
   if (parent.with_moments) {
     load_tensors(file, first_moment_prefix, model.layout().list(), moments.first);
     load_tensors(file, second_moment_prefix, model.layout().list(), moments.second);
     state.updates = number_at<Index>(file, "updates");
+    state.earlier_batches = earlier_batches_in(file) + step_of(file);
   }
   std::uint64_t hash = fnv1a_basis;
   for (const Parameter& p : model.layout().list())
     hash = fnv1a(model.parameters.all().data() + p.offset, p.size * sizeof(float), hash);
-  return {{"folder", fs::weakly_canonical(parent.file).parent_path().string()},
+  return {{"folder", fs::weakly_canonical(file.path()).parent_path().string()},
           {"step", step_of(file)},
           {"hash", hex(hash)},
           {"moments", parent.with_moments}};
 }
 
-Vocabulary vocabulary_in(const std::string& path) {
-  return Vocabulary::from_json(metadata_at(path, read_metadata(path), "vocab"), path);
+bool has_seen_validation(const Parent& parent, const CheckpointMeta& now) {
+  const DataConfig before = config_in(*parent.file).data, &data = now.config.data;
+  if (now.corpus.val.empty()) return false;
+  if (metadata_at(*parent.file, corpus_key) == hex(now.corpus.hash))
+    return data.val_path.empty() && data.val_fraction > before.val_fraction;
+  const fs::path validation = fs::weakly_canonical(data.val_path.empty() ? data.path.back() : data.val_path);
+  return std::ranges::any_of(
+      before.path, [&](const std::string& path) { return fs::weakly_canonical(path) == validation; });
+}
+
+Vocabulary vocabulary_in(const Metadata& metadata, const std::string& path) {
+  return Vocabulary::from_json(metadata_at(path, metadata, "vocab"), path);
 }
 
 void save_model(const std::string& path, const CheckpointMeta& meta, Index step, const Model<float>& model) {

@@ -24,8 +24,11 @@ struct TrainState {
   Index updates = 0;  // behind the moments; with train --moments those of the parent too
   Index skipped = 0;  // updates skipped by on_nonfinite: skip
   Index consecutive_skips = 0;
+  Index earlier_batches = 0;  // with train --moments: drawn by the parent; this run's come behind them
+  // Of a step whose evaluation was interrupted. It is made after a resume, and then the step's row is logged.
+  std::optional<double> unlogged_grad_norm;
   // Figures of summary.json; RunRecord says what they are.
-  std::optional<double> final_train_loss, grad_first_last, growth, branch_share;
+  std::optional<double> final_train_loss, final_val_loss, grad_first_last, growth, branch_share;
   float train_loss_max = 0, grad_norm_max = 0;  // since the last row of metrics.csv
 };
 
@@ -35,9 +38,10 @@ struct CheckpointMeta {
   const Corpus& corpus;
 };
 
-// A file of weights from which another run starts, with the moments beside them or without.
+// A file of weights from which another run starts, with the moments beside them or without. It is read once,
+// so that weights, vocabulary and moments are of one file, even if its run goes on meanwhile.
 struct Parent {
-  std::string file;
+  std::unique_ptr<const SafetensorsFile> file;
   bool with_moments;
 };
 
@@ -46,12 +50,15 @@ struct Parent {
 // may start from one with pre.
 void require_parent(const Parent& parent, const RunConfig& config, const ParameterLayout& layout);
 
-// Reads the weights of a parent and, with them, its moments and its number of updates. The result is the
-// "parent" of RunRecord's history. Call require_parent() first.
+// Reads the weights of a parent and, with its moments, its number of updates and of batches. The result is
+// the "parent" of RunRecord's history. Call require_parent() first.
 Json load_parent(const Parent& parent, Model<float>& model, Moments<float>& moments, TrainState& state);
 
-// The vocabulary of a file of weights. Error: it has none, as another program's file.
-Vocabulary vocabulary_in(const std::string& path);
+// Whether the parent trained on the text that this run validates on, as far as hashes and paths tell.
+bool has_seen_validation(const Parent& parent, const CheckpointMeta& now);
+
+// The vocabulary of a file of weights called `path`. Error: it has none, as another program's file.
+Vocabulary vocabulary_in(const Metadata& metadata, const std::string& path);
 
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);

@@ -76,12 +76,4 @@ Token Sampler::draw() {
 
 Token default_prompt(const Vocabulary& vocab) { return vocab.find(U'\n').value_or(0); }
 
-std::string sample_text(Model<float>& model, const Vocabulary& vocab, std::span<const Token> prompt,
-                        Index length, const SampleOptions& options) {
-  Sampler sampler(model, prompt, options);
-  std::vector<Token> tokens;
-  for (Index i = 0; i < length; ++i) tokens.push_back(sampler.next());
-  return vocab.decode(tokens);
-}
-
 }  // namespace normscope

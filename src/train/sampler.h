@@ -43,8 +43,4 @@ class Sampler {
 // The prompt if the user gives none: a newline if the vocabulary has it, else its first character.
 Token default_prompt(const Vocabulary& vocab);
 
-// `length` characters after the prompt, as UTF-8.
-std::string sample_text(Model<float>& model, const Vocabulary& vocab, std::span<const Token> prompt,
-                        Index length, const SampleOptions& options);
-
 }  // namespace normscope

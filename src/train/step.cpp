@@ -73,8 +73,8 @@ const StepResult& StepRunner::compute(Index step, SiteStatistics* statistics) {
   return result_;
 }
 
-double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches,
-                const Ranks& ranks) {
+std::optional<double> evaluate(Model<float>& model, std::span<const Token> text, Index batch_size,
+                               Index batches, const Ranks& ranks, const std::function<bool()>& is_stopped) {
   const Index characters = std::ssize(text), context = model.config().context;
   const std::vector<Window> windows = evaluation_windows(characters, context, batches * batch_size);
   const std::vector<std::span<const Window>> passes = window_groups(windows, batch_size);
@@ -83,6 +83,7 @@ double evaluate(Model<float>& model, std::span<const Token> text, Index batch_si
   Index predicted = 0;
   std::vector<double> losses;  // of a round's passes, one a rank
   for (Index first = 0; first < count; first += ranks.size()) {
+    if (is_stopped()) return std::nullopt;
     double mine = 0;
     if (const Index i = first + ranks.rank(); i < count) {
       const WindowBatch batch(text, passes[i]);

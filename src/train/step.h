@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "config/run_config.h"
@@ -71,9 +72,10 @@ class StepRunner {
 
 // Mean loss (nats per character) over batches * batch_size whole windows, evenly spaced; with 0 batches over
 // every character of the text but the first. Runs batch_size windows of equal length at a time, which ranks
-// take in turn.
-double evaluate(Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0,
-                const Ranks& ranks = one_rank());
+// take in turn. Nothing if `is_stopped`, which every rank calls before each round of them, returns true.
+std::optional<double> evaluate(
+    Model<float>& model, std::span<const Token> text, Index batch_size, Index batches = 0,
+    const Ranks& ranks = one_rank(), const std::function<bool()>& is_stopped = [] { return false; });
 
 // The first site of a step, computed with every tap on, that is not finite; else the first parameter whose
 // gradient is not; else the loss.

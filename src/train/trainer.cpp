@@ -66,37 +66,31 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   clock_ = {};
   begin();
   Ended ended = take_steps(stop, max_threads_tried);
-  if (ended == Ended::done && folder_ && !write_results()) ended = Ended::diverged;
+  if (ended == Ended::done && folder_) ended = finish(stop);
+  if (ended == Ended::diverged) {
+    write_summary(status_diverged);
+    add_ngrams(stop);
+  }
   write_summary(statuses[static_cast<int>(ended)]);
-  add_ngrams();
-  // The checkpoint of the last step is written after all results. A run killed before that resumes from an
-  // earlier checkpoint and writes the same results.
-  if (ended == Ended::done) save();
   return record_;
 }
 
 Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
   std::optional<ThreadChoice> threads;
   if (max_threads_tried > 1) threads.emplace(max_threads_tried);
-  for (Index number = first_step_; number <= config_.train.steps; ++number) {
+  for (Index number = state_.step + !state_.unlogged_grad_norm; number <= config_.train.steps; ++number) {
     Step step = plan(number);
-    compute(step);
-    if (step.result->finite()) {
-      update(step);
-    } else if (may_skip()) {
-      skip(step);
+    if (state_.unlogged_grad_norm) {
+      restore(step);
     } else {
-      return diverge(step);
+      if (!take(step)) return diverge(step);
+      if (threads) threads->after_step(step.row.step_ms / 1e3);
     }
-    record_step(step);
-    if (!weights_are_finite(step)) return diverge(step);
-    observe_sites(step);
-    const double seconds = take_time(step);
-    if (step.evaluate && !evaluate_model(step)) return diverge(step);
+    if (step.evaluate) evaluate_model(step, stop);
+    if (!std::isfinite(step.row.val_loss.value_or(0))) return diverge(step);
     log_metrics(step);
     show_progress(step);
-    if (threads) threads->after_step(seconds);
-    const bool is_interrupted = ranks_.any(stop.load()) && !step.is_last;
+    const bool is_interrupted = ranks_.any(stop.load());
     if (step.save || is_interrupted) {
       save();
       write_summary(status_running);
@@ -114,6 +108,12 @@ bool Trainer::resume() {
     if (has_checkpoint)
       state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments,
                                record_.history);
+    if (state_.best_val_loss && !folder_->has(best_file)) {
+      observer_.on_note(text("note: ", folder_->file(best_file),
+                             " is missing; the best evaluation is chosen among ", "those after step ",
+                             state_.step));
+      state_.best_val_loss.reset();
+    }
   });
   ranks_.broadcast(&has_checkpoint, sizeof has_checkpoint);
   if (has_checkpoint) send_state();
@@ -143,7 +143,8 @@ void Trainer::send_state() {
 // are cut. A run that starts from another one has a checkpoint of step 0 before its config, so that one that
 // is killed never goes on from random weights.
 void Trainer::begin() {
-  first_step_ = state_.step + 1;
+  steps_before_ = state_.step;
+  model_.branch_progress = config_.train.branch_progress(state_.step);
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
@@ -159,7 +160,7 @@ void Trainer::begin() {
   const auto due = [&](bool Step::*planned) {
     return [this, planned, after = since.get<Index>()](Index step) { return step > after && plan(step).*planned; };
   };
-  metrics_log_->check(state_.step, 1, due(&Step::log_metrics));
+  metrics_log_->check(state_.step - state_.unlogged_grad_norm.has_value(), 1, due(&Step::log_metrics));
   if (layer_logs_) layer_logs_->check(state_.step, due(&Step::log_sites));
   if (state_.step > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
   write_summary(status_running);
@@ -187,16 +188,45 @@ Trainer::Step Trainer::plan(Index number) const {
           .save = !last && at_multiple(config_.checkpoint.every)};
 }
 
+// Computes a step and updates the model. Returns whether what it leaves is finite.
+bool Trainer::take(Step& step) {
+  compute(step);
+  if (step.result->finite()) {
+    update(step);
+  } else if (may_skip()) {
+    skip(step);
+  } else {
+    return false;
+  }
+  record_step(step);
+  if (!weights_are_finite(step)) return false;
+  observe_sites(step);
+  take_time(step, step.clock.seconds());
+  return true;
+}
+
+// Fills in the last step of an earlier process, whose evaluation was interrupted. Its time is the mean of the
+// steps before.
+void Trainer::restore(Step& step) {
+  fill_row(step, static_cast<float>(*state_.final_train_loss), *state_.unlogged_grad_norm);
+  take_time(step, seconds_before_ / static_cast<double>(step.number));
+}
+
 void Trainer::compute(Step& step) {
   statistics_.clear();
   model_.branch_progress = config_.train.branch_progress(step.number);
-  step.result = &runner_.compute(step.number, step.measures_sites() ? &statistics_ : nullptr);
+  step.result =
+      &runner_.compute(state_.earlier_batches + step.number, step.measures_sites() ? &statistics_ : nullptr);
+  fill_row(step, step.result->loss, step.result->norms.total);
+}
+
+void Trainer::fill_row(Step& step, float loss, double grad_norm) const {
   step.row.step = step.number;
   step.row.tokens = step.number * tokens_per_step_;
-  step.row.train_loss = step.result->loss;
+  step.row.train_loss = loss;
   step.row.lr = learning_rate(config_.train, step.number);
-  step.row.grad_norm = step.result->grad_norm();
-  step.row.clip_factor = clip_factor(config_.train.grad_clip, step.result->norms.total);
+  step.row.grad_norm = static_cast<float>(grad_norm);
+  step.row.clip_factor = clip_factor(config_.train.grad_clip, grad_norm);
 }
 
 void Trainer::update(Step& step) {
@@ -225,6 +255,7 @@ void Trainer::record_step(const Step& step) {
   state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
   state_.step = step.number;
   state_.final_train_loss = step.result->loss;
+  state_.final_val_loss.reset();
 }
 
 bool Trainer::weights_are_finite(const Step& step) const {
@@ -236,14 +267,14 @@ bool Trainer::weights_are_finite(const Step& step) const {
 // and logs the step in metrics.csv and, before an update, in layers.csv and heads.csv.
 Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
-  const StepResult& result = runner_.compute(step.number, &statistics_);
+  const StepResult& result = runner_.compute(state_.earlier_batches + step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   // Rows of layers.csv describe the weights before the update. If the update has been made, this pass used
   // the new weights, so its rows are not logged.
   const bool is_recorded = state_.step == step.number;
   if (layer_logs_ && !is_recorded)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
-  if (step.row.step_ms == 0) take_time(step);
+  if (step.row.step_ms == 0) take_time(step, step.clock.seconds());
   step.log_metrics = true;
   log_metrics(step);
   return Ended::diverged;
@@ -261,33 +292,33 @@ void Trainer::observe_sites(const Step& step) {
   if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
 }
 
-// Ends the step's time, and returns it in seconds.
-double Trainer::take_time(Step& step) {
-  const double seconds = step.clock.seconds();
+// Enters the seconds of a step.
+void Trainer::take_time(Step& step, double seconds) {
   step_seconds_ += seconds;
   seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
   step.row.seconds = seconds_before_ + step_seconds_;
   step.row.step_ms = seconds * 1e3;
   step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
-  return seconds;
 }
 
-double Trainer::validation_loss(Index batches) {
-  return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_);
-}
-
-// The best evaluation is chosen among those of the same windows; the last step's loss is that of the whole
-// split. Returns whether the loss is finite.
-bool Trainer::evaluate_model(Step& step) {
+// Sets the step's val_loss, unless interrupted: then it is made again after a resume. The best evaluation is
+// chosen among those of the same windows; the last step's loss is that of the whole split.
+void Trainer::evaluate_model(Step& step, const std::atomic<bool>& stop) {
+  const auto loss_of = [&](Index batches) {
+    return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_,
+                    [&] { return ranks_.any(stop.load()); });
+  };
+  if (step.result) state_.unlogged_grad_norm = step.result->norms.total;
   const Index batches = config_.eval.compared_batches();
-  double loss = validation_loss(batches);
-  if (std::isfinite(loss)) keep_if_best(step.number, loss);
-  if (step.is_last && batches > 0) loss = validation_loss(0);
+  std::optional<double> loss = loss_of(batches);
+  if (loss && std::isfinite(*loss)) keep_if_best(step.number, *loss);
+  if (loss && step.is_last && batches > 0) loss = loss_of(0);
+  if (!loss) return;
   step.row.val_loss = loss;
-  if (!std::isfinite(loss)) return false;
-  if (step.is_last) record_.final_val_loss = loss;
-  observer_.on_evaluation(step.number, loss);
-  return true;
+  state_.unlogged_grad_norm.reset();
+  if (!std::isfinite(*loss)) return;
+  if (step.is_last) state_.final_val_loss = loss;
+  observer_.on_evaluation(step.number, *loss);
 }
 
 void Trainer::keep_if_best(Index step, double val_loss) {
@@ -297,8 +328,10 @@ void Trainer::keep_if_best(Index step, double val_loss) {
   if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
-// Writes a row if it is due. The largest loss and gradient norm since the last row go from step to step.
+// Writes a row if it is due and complete. The largest loss and gradient norm since the last row go from step
+// to step.
 void Trainer::log_metrics(Step& step) {
+  if (state_.unlogged_grad_norm) return;
   MetricsRow& row = step.row;
   row.train_loss_max = state_.train_loss_max = larger(state_.train_loss_max, row.train_loss);
   row.grad_norm_max = state_.grad_norm_max = larger(state_.grad_norm_max, row.grad_norm);
@@ -311,7 +344,7 @@ void Trainer::show_progress(const Step& step) {
   const Index steps = config_.train.steps;
   observer_.on_step({.step = step.number,
                      .steps = steps,
-                     .loss = step.result->loss,
+                     .loss = step.row.train_loss,
                      .tokens_per_s = static_cast<double>(tokens_per_step_) / seconds_per_step_,
                      .seconds_left = seconds_per_step_ * static_cast<double>(steps - step.number)});
 }
@@ -330,21 +363,20 @@ void Trainer::save_state() {
 
 // --- after the last step ---
 
-// Writes the final model and a sample of its text, which in a run without evaluations is the first to show
-// weights that give no finite logits. Returns whether they do.
-bool Trainer::write_results() {
-  const Token start = default_prompt(corpus_.vocab);
-  std::string sample;
-  try {
-    sample = sample_text(model_, corpus_.vocab, {&start, 1}, sample_length,
-                         {.temperature = sample_temperature, .seed = config_.train.seed});
-  } catch (const Error&) {
+// Saves the finished run, then adds what is optional: a sample and n-gram losses, which may fail. A run
+// without evaluations shows weights that give no finite logits only here, on its first characters.
+Trainer::Ended Trainer::finish(const std::atomic<bool>& stop) {
+  const auto first_window = std::span(corpus_.train).first(config_.model.context + 1);
+  if (corpus_.val.empty() && !std::isfinite(*evaluate(model_, first_window, 1))) {
     record_.first_nonfinite = {state_.step, config_.model.n_layer + 1, name_of(Site::logits), "", false};
-    return false;
+    return Ended::diverged;
   }
   save_model(folder_->file(model_file), run_meta(), state_.step, model_);
-  write_atomically(folder_->file(sample_file), sample + "\n");
-  return true;
+  save();
+  write_summary(status_running);
+  write_sample(stop);
+  add_ngrams(stop);
+  return stop ? Ended::interrupted : Ended::done;
 }
 
 void Trainer::write_summary(const char* status) {
@@ -353,27 +385,40 @@ void Trainer::write_summary(const char* status) {
   record_.final_train_loss = state_.final_train_loss;
   record_.grad_first_last = state_.grad_first_last;
   record_.growth = state_.growth;
+  record_.final_val_loss = state_.final_val_loss;
   record_.best_val_loss = state_.best_val_loss;
   if (state_.best_val_loss) record_.best_step = state_.best_step;
   record_.skipped = state_.skipped;
   record_.branch_share = state_.branch_share;
   record_.trajectory_hash = hex(state_.trajectory_hash);
-  const Index tokens = (state_.step - first_step_ + 1) * tokens_per_step_;
+  const Index tokens = (state_.step - steps_before_) * tokens_per_step_;
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
   record_.seconds = earlier_seconds_ + clock_.seconds();
   if (folder_) write_record(folder_->file(summary_file), record_, config_.train);
 }
 
-// Adds the losses of n-grams to the summary that stands: counting those of a large text may take longer than
-// the grace period after a SIGTERM.
-void Trainer::add_ngrams() {
+void Trainer::write_sample(const std::atomic<bool>& stop) try {
+  const Token start = default_prompt(corpus_.vocab);
+  Sampler sampler(model_, {&start, 1}, {.temperature = sample_temperature, .seed = config_.train.seed});
+  std::vector<Token> sample;
+  while (std::ssize(sample) < sample_length && !stop) sample.push_back(sampler.next());
+  if (!stop) write_atomically(folder_->file(sample_file), corpus_.vocab.decode(sample) + "\n");
+} catch (const std::exception& error) {
+  observer_.on_note(left_out(sample_file, error));
+}
+
+// Adds the losses of n-grams to the record.
+void Trainer::add_ngrams(const std::atomic<bool>& stop) try {
   if (!folder_ || corpus_.val.size() < 2) return;
-  const auto levels = ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size());
-  record_.unigram = levels[1].nats;
-  record_.bigram = levels[2].nats;
-  record_.trigram = levels[3].nats;
-  record_.four_gram = levels[4].nats;
-  write_record(folder_->file(summary_file), record_, config_.train);
+  const auto levels =
+      ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size(), [&] { return stop.load(); });
+  if (!levels) return;
+  record_.unigram = (*levels)[1].nats;
+  record_.bigram = (*levels)[2].nats;
+  record_.trigram = (*levels)[3].nats;
+  record_.four_gram = (*levels)[4].nats;
+} catch (const std::exception& error) {
+  observer_.on_note(left_out("the n-gram losses", error));
 }
 
 }  // namespace normscope

@@ -49,6 +49,10 @@ class Trainer {
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
   const TrainState& state() const { return state_; }
+  // Whether the state is that of a run's last step, after which run() only writes the results.
+  bool has_results() const {
+    return corpus_.val.empty() || state_.final_val_loss || state_.unlogged_grad_norm;
+  }
   const Model<float>& model() const { return model_; }
 
  private:
@@ -58,7 +62,7 @@ class Trainer {
   enum class Ended {
     done,         // the last step
     diverged,     // a number that is not finite: a loss, gradient or batch moment that may_skip() does not
-                  // skip, a weight, an evaluation, or a logit of the final sample
+                  // skip, a weight, or an evaluation
     interrupted,  // `stop`, which signals set (stop_on_signals()); a checkpoint of the last step is written
   };
 
@@ -67,7 +71,10 @@ class Trainer {
 
   Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   Step plan(Index number) const;
+  bool take(Step& step);
+  void restore(Step& step);
   void compute(Step& step);
+  void fill_row(Step& step, float loss, double grad_norm) const;
   void update(Step& step);
   bool may_skip() const;
   void skip(const Step& step);
@@ -75,18 +82,18 @@ class Trainer {
   bool weights_are_finite(const Step& step) const;
   Ended diverge(Step& step);
   void observe_sites(const Step& step);
-  double take_time(Step& step);
-  double validation_loss(Index batches);
-  bool evaluate_model(Step& step);
+  void take_time(Step& step, double seconds);
+  void evaluate_model(Step& step, const std::atomic<bool>& stop);
   void keep_if_best(Index step, double val_loss);
   void log_metrics(Step& step);
   void show_progress(const Step& step);
   void save();
   void save_state();
 
-  bool write_results();
+  Ended finish(const std::atomic<bool>& stop);
   void write_summary(const char* status);
-  void add_ngrams();
+  void write_sample(const std::atomic<bool>& stop);
+  void add_ngrams(const std::atomic<bool>& stop);
   CheckpointMeta run_meta() const { return {config_, corpus_}; }
 
   const RunConfig config_;
@@ -103,7 +110,7 @@ class Trainer {
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
   std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
-  Index first_step_ = 1;         // of this process
+  Index steps_before_ = 0;       // of earlier processes
   Stopwatch clock_;              // since run() began
   double earlier_seconds_ = 0;   // of earlier processes, until their last summary
   double seconds_before_ = 0;    // total time of the steps of earlier processes

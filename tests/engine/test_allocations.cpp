@@ -4,6 +4,7 @@
 #include <new>
 
 #include "config_texts.h"
+#include "data/ngram.h"
 #include "logs/site_stats.h"
 #include "train/optimizer.h"
 #include "train/step.h"
@@ -68,4 +69,13 @@ TEST_CASE("step: nothing is allocated after the first ones, with taps on and dro
     CHECK(allocations - before == 0);
     CHECK(model.tape.arena().chunks_allocated() == arena_before);
   }
+}
+
+TEST_CASE("n-gram counts take a few blocks of memory, however many n-grams differ") {
+  const RandomStream stream(1, "characters");
+  std::vector<Token> text(20'000);
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<Token>(stream.below(i, 3000));
+  const long before = allocations;
+  CHECK(ngram_baselines(text, text, 3000));
+  CHECK(allocations - before < 2000);
 }

@@ -19,8 +19,8 @@ class From(CliTest):
         return self.train(out, changes, "--from", parent, *options, **expectations)
 
     def test_a_branch_with_moments_is_the_run_that_decays(self):
-        """Bit for bit where both see the same batches: wsd is a constant rate, then a linear decay."""
-        fixed = {"train": {"fixed_batch": True, "steps": 16, "lr": 0.01}, "eval": {"every": 0}}
+        """Bit for bit, as its batches go on behind the parent's: wsd is a constant rate, then a linear decay."""
+        fixed = {"model": {"dropout": 0.1}, "train": {"steps": 16, "lr": 0.01}, "eval": {"every": 0}}
         for optimizer in ("adamw", "muon"):
             def changed(**train):
                 return merged(fixed, {"train": {"optimizer": optimizer, **train}})
@@ -67,6 +67,17 @@ class From(CliTest):
         remarks = {remark["kind"]: remark["text"] for remark in compared["remarks"]}
         self.assertNotIn("repeat", remarks)
         self.assertIn(f"its training: from parent step 25 #{known['hash'][:6]}", remarks["history"])
+
+    def test_a_validation_text_that_the_parent_trained_on_is_noted(self):
+        self.train("parent")
+        self.write("other.txt", TEXT[:3000])
+        self.write("both.txt", TEXT)
+        for data, is_noted in (({}, False), ({"val_fraction": 0.2}, True), ({"val_fraction": 0}, False),
+                               ({"path": "other.txt"}, False), ({"path": "other.txt", "val_path": "text.txt"}, True),
+                               ({"path": "both.txt", "val_fraction": 0.2}, True)):
+            out = self.normscope("train", self.config({"data": data}), "--out", "child", "--from", "parent",
+                                 "--overwrite").stdout
+            self.assertEqual("note: the model has been trained on text that" in out, is_noted, data)
 
     def test_what_cannot_start_is_refused(self):
         parent = self.train("parent")

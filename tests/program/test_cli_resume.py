@@ -59,7 +59,8 @@ class Interruption(ResumeTest):
     def test_signals_save_the_run_and_say_how_to_go_on(self):
         self.config(ENDLESS | {"eval": {"every": 7, "batches": 1}})
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and what this test starts would too
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):  # the last is that of schedulers
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU,
+                       signal.SIGALRM, signal.SIGVTALRM):  # of terminals, schedulers, limits and timers
             run = Run(self.path("it's " + signal.Signals(number).name))
             code, stderr = self.interrupt(run.path, number, "tiny.json")
             self.assertEqual(code, 130, stderr)
@@ -150,18 +151,26 @@ class Resume(ResumeTest):
             step = int(row["step"])
             self.assertAlmostEqual(float(row["seconds"]), 100 * min(step, 20), delta=20)
 
-    def test_a_finished_run_without_its_summary_is_an_error(self):
-        os.remove(self.whole.file("summary.json"))
-        for damaged in (None, "", '{"status": "done"', '{"status": "running"}'):
-            with self.subTest(damaged):
-                if damaged is not None:
-                    self.write("whole/summary.json", damaged)
-                before = self.whole.contents()
-                self.refused("train", "tiny.json", "--out", "whole", "--resume", code=1,
-                             says=["[resume] whole/summary.json: is missing, damaged or of a run that is not done", "--overwrite"])
-                self.assertEqual(self.whole.contents(), before)
-        self.resume(self.whole, "--set", "train.steps=26")
-        self.assertEqual(self.whole.summary["steps"], 26)
+    def test_what_a_finished_run_lacks_is_written_again(self):
+        before, summary = self.whole.contents(), self.whole.summary
+        for damaged in ("", '{"status": "done"', '{"status": "running"}'):
+            self.write("whole/summary.json", damaged)
+            for name in ("model.safetensors", "sample.txt"):
+                os.remove(self.whole.file(name))
+            self.assertIn("finishing", self.resume(self.whole).stdout)
+            self.assertEqual({**self.whole.contents(), "summary.json": before["summary.json"]}, before)
+            for key in ("status", "final_val_loss", "4-gram", "best_step"):
+                self.assertEqual(self.whole.summary[key], summary[key])
+        half = self.half_done()
+        self.refused_untouched(half, "--resume", "--set", "train.steps=20", code=1, says=["raise train.steps"])
+
+    def test_without_the_best_weights_the_best_starts_anew(self):
+        run = self.half_done(changes={"eval": {"every": 10}})
+        os.remove(run.file("best.safetensors"))
+        result = self.call("train", "tiny.json", "--out", "run", "--resume")
+        self.assertRegex(result.stderr, r"^note: \S*best\.safetensors is missing; [^\n]*\n$")
+        self.assertEqual((result.returncode, run.summary["best_step"], run.metadata("best.safetensors")["step"]),
+                         (0, 25, "25"))
 
     def test_logs_that_are_not_of_one_trajectory_are_an_error_that_changes_nothing(self):
         run = self.half_done()
@@ -197,7 +206,7 @@ class Resume(ResumeTest):
                            for run in (self.whole, longer)))
 
     def test_a_run_that_stopped_in_its_last_act_is_not_finished(self):
-        for last in ("model.safetensors", "sample.txt", "summary.json"):
+        for last in ("model.safetensors", "summary.json"):
             run = self.half_done("stopped-" + last)
             with contextlib.suppress(FileNotFoundError):
                 os.remove(run.file(last))

@@ -245,21 +245,22 @@ TEST_CASE("a part of the evaluation windows is whole, distinct and evenly spaced
 TEST_CASE("n-gram losses equal those computed by hand") {
   // Trained on "aab", judged on "ab": p(b) = (1 + .1)/(3 + .2); p(b|a) = (1 + .1)/(2 + .2).
   const std::vector<Token> train = {0, 0, 1}, text = {0, 1};
-  const auto losses = ngram_baselines(train, text, 2);
+  const auto losses = *ngram_baselines(train, text, 2);
   CHECK(losses[0].nats == doctest::Approx(std::log(2.0)));
   CHECK(losses[1].nats == doctest::Approx(-std::log(1.1 / 3.2)));
   CHECK(losses[2].nats == doctest::Approx(-std::log(1.1 / 2.2)));
   CHECK(losses[3].nats == losses[2].nats);  // only one character comes before: it is the context
   // A context that was never seen is uniform.
-  CHECK(ngram_baselines(train, std::vector<Token>{1, 0}, 2)[2].nats == doctest::Approx(std::log(2.0)));
+  CHECK((*ngram_baselines(train, std::vector<Token>{1, 0}, 2))[2].nats == doctest::Approx(std::log(2.0)));
   CHECK_THROWS_AS(ngram_baselines(train, std::vector<Token>{1}, 2), Error);
+  CHECK(!ngram_baselines(train, text, 2, [] { return true; }));
 }
 
 TEST_CASE("n-gram losses need no table of all pairs of a large vocabulary") {
   const Index vocabulary = 1'000'000;
   std::vector<Token> train(3000);  // a thousand characters, always in the same order
   for (std::size_t i = 0; i < train.size(); ++i) train[i] = static_cast<Token>(i * 791 % 1000);
-  const auto losses = ngram_baselines(train, std::span(train).first(1000), vocabulary);
+  const auto losses = *ngram_baselines(train, std::span(train).first(1000), vocabulary);
   CHECK(losses[1].nats == doctest::Approx(std::log((3000 + 0.1 * vocabulary) / 3.1)));
   CHECK(losses[2].nats == doctest::Approx(std::log((3 + 0.1 * vocabulary) / 3.1)).epsilon(1e-3));
 }
@@ -270,7 +271,7 @@ TEST_CASE("the corpus that comes with the program has its known sizes and n-gram
   CHECK(corpus.train.size() == 1'036'219);
   CHECK(corpus.vocab.size() == 77);
   CHECK(corpus.vocab.decode(std::span(corpus.train).first(19)) == "PRIDE AND PREJUDICE");
-  const auto losses = ngram_baselines(corpus.train, corpus.val, corpus.vocab.size());
+  const auto losses = *ngram_baselines(corpus.train, corpus.val, corpus.vocab.size());
   const double expected[] = {4.3438, 3.0758, 2.4450, 1.8998, 1.5258};
   for (std::size_t i = 0; i < losses.size(); ++i)
     CHECK(losses[i].nats == doctest::Approx(expected[i]).epsilon(5e-5));

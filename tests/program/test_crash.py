@@ -217,14 +217,17 @@ class SystemCalls(CrashTest):
             when = ""
         elif name.endswith(".csv"):  # rows are appended to the file itself
             options += ["-P", self.path("run", name)]
-            when = ":when=1"
+            when = f":when={time}"
         else:
             when = f":when={self.number_of(call, name, time)}"
         return self.strace(*options, "-e", f"inject={call}:{fault}{when}")
 
     def assert_resumes_to_the_same(self):
         self.normscope(*self.command)
-        self.assert_same_results(Run(self.path("run")), self.whole, files=RESULTS)
+        run = Run(self.path("run"))
+        self.assert_same_results(run, self.whole, files=RESULTS)
+        for key in ("final_val_loss", "best_val_loss", "4-gram"):
+            self.assertEqual(run.summary[key], self.whole.summary[key])
         self.assertEqual(sorted(os.listdir(self.path("run"))), sorted(os.listdir(self.whole.path)))
 
     def test_killed_in_a_system_call(self):
@@ -241,6 +244,50 @@ class SystemCalls(CrashTest):
                 self.assertEqual(result.returncode, 1, result.stderr)
                 self.assertRegex(result.stderr, rf"^\[\w+\] .*\brun\b.*: {reason}\n$")
                 self.assert_resumes_to_the_same()
+
+    def test_a_signal_in_a_system_call_ends_what_follows(self):
+        """An evaluation, that of the whole text after it, and at the end the sample and the count of n-grams."""
+        for call, name, time in (("write", "layers.csv", 3), ("rename", "best.safetensors", 1),
+                                 ("rename", "model.safetensors", 1), ("rename", "sample.txt", 1)):
+            with self.subTest(call=call, name=name):
+                result = self.resume(call, name, "signal=TERM", time)
+                self.assertEqual(result.returncode, 130, result.stderr)
+                self.assertIn("interrupted after step 12; ", result.stderr)
+                rows = Run(self.path("run")).rows("metrics.csv")
+                self.assertEqual(rows[-1]["step"], "12" if "s.csv" not in name and "best" not in name else "11")
+                self.assert_resumes_to_the_same()
+
+    def test_what_is_optional_may_fail(self):
+        result = self.resume("rename", "sample.txt", "error=EIO")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"^note: without sample\.txt: [^\n]*: Input/output error\n$")
+        self.assertEqual(Run(self.path("run")).summary["status"], "done")
+
+    def test_a_child_killed_between_its_first_files_goes_on_or_starts_anew(self):
+        self.normscope("train", "tiny.json", "--out", "child", "--from", "whole")
+        child, run = Run(self.path("child")), Run(self.path("run"))
+        shutil.rmtree(self.path("half"))
+        fresh = ("train", "tiny.json", "--out", self.path("run"), "--from", "whole")
+        states = set()
+        for number in range(1, 9):
+            for restart in ("--resume", "--overwrite"):
+                self.command = fresh
+                killed = self.strace("-e", "trace=rename", "-e", f"inject=rename:signal=KILL:when={number}")
+                self.assertEqual(killed.returncode, -signal.SIGKILL)
+                states.add(tuple(sorted(os.listdir(run.path))))
+                has_weights = os.path.exists(run.file("checkpoint.safetensors"))
+                self.normscope(*(fresh[:4] if restart == "--resume" and has_weights else fresh),
+                               *([restart] if restart == "--overwrite" or has_weights else []))
+                self.assert_same_results(run, child, files=RESULTS)
+        self.assertGreater(len(states), 6, states)
+
+    def test_a_parent_is_read_once(self):
+        shutil.rmtree(self.path("half"))
+        parent = self.path("whole", "model.safetensors")
+        self.command = ("train", "tiny.json", "--out", self.path("run"), "--from", parent)
+        self.assertEqual(self.strace("-e", "trace=openat", "-P", parent).returncode, 0)
+        with open(self.path("trace"), encoding="utf-8") as trace:
+            self.assertEqual(sum("openat(" in line for line in trace), 1)
 
     def test_a_file_system_without_locks_is_noted(self):
         for error in ("ENOLCK", "ENOSYS", "EOPNOTSUPP"):

@@ -47,7 +47,7 @@ TEST_CASE(
   const std::span<const Token> window(text.data(), 4);
   const auto results = [&](Model<float>& model) {
     std::vector<float> values = {static_cast<float>(model.loss(batch.view())),
-                                 static_cast<float>(evaluate(model, text, 2))};
+                                 static_cast<float>(*evaluate(model, text, 2))};
     KeyValueCache<float> cache(model.config());
     for (KeyValueCache<float>* used : {static_cast<KeyValueCache<float>*>(nullptr), &cache}) {
       const std::span<const float> logits = model.forward(window, used);

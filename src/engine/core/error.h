@@ -1,6 +1,7 @@
 // Errors: one line with the place, the fault, the value, the expectation and a remedy.
 #pragma once
 
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -36,6 +37,12 @@ template <class... Parts>
 template <class... Parts>
 [[noreturn]] void refuse(std::string_view where, const Parts&... parts) {
   throw Error(Exit::usage, text('[', where, "] ", parts...));
+}
+
+// The note on a part that the result does not need, and that an Error or a lack of memory ended.
+inline std::string left_out(std::string_view part, const std::exception& why) {
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&why) != nullptr;
+  return text("note: without ", part, ": ", is_memory ? "there is not enough memory" : why.what());
 }
 
 // Error{failure} unless `holds`. Never compiled out.
