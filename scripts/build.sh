@@ -2,7 +2,7 @@
 # Installs what is missing and builds build/: scripts/build.sh [TARGET...]
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
-cd "$(dirname "$0")/.."
+CDPATH= cd "$(dirname "$0")/.."
 
 scripts/install_packages.sh
 # CMake's own message explains little if a tree was moved or copied with its build folder.

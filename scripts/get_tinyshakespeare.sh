@@ -3,7 +3,7 @@
 # Nothing is left there that does not have the right checksum.
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
-cd "$(dirname "$0")/.."
+CDPATH= cd "$(dirname "$0")/.."
 
 target=data/tinyshakespeare.txt
 url=https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt

@@ -3,7 +3,7 @@
 # corpus, compares the two and plots their layers. It can be run again.
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
-cd "$(dirname "$0")/.."
+CDPATH= cd "$(dirname "$0")/.."
 
 echo "building build/normscope"
 scripts/build.sh normscope

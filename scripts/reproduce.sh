@@ -21,5 +21,5 @@ for word in "$@"; do  # a wrong name is an error before the build
   before=$word
 done
 
-"$root"/scripts/build.sh normscope
+[[ " $* " = *" --redraw "* ]] || "$root"/scripts/build.sh normscope  # kept results need no program
 exec /usr/bin/python3 "$root"/scripts/reproduce.py "$@"

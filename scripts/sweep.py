@@ -27,11 +27,13 @@ Exit codes: 0 done; 1 a run failed, or the table could not be written; 2 usage o
 the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).
 """
 
+import argparse
 import collections
 import contextlib
 import math
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -45,7 +47,7 @@ from lib.base.command import Parser, ScriptError, argument, printable, program, 
 from lib.base.files import read_json
 from lib.base.progress import Display, clock, counted
 from lib.sweeps import sweep_time
-from lib.sweeps.grid import folder_name, load_sweep, resolve
+from lib.sweeps.grid import MOST_RUNS, folder_name, load_sweep, resolve
 from lib.sweeps.sweep_folder import Table, steps_left
 
 STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
@@ -154,6 +156,14 @@ def time_text(runs, folder, jobs, start):
     return f"{counted(len(runs), 'run')} to train, {time} on {counted(usable_cores(), 'core')}"
 
 
+def shard_of(text):
+    """The numbers (I, N) of the option --shard."""
+    numbers = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text)
+    if not numbers or not 1 <= int(numbers[1]) <= int(numbers[2]):
+        raise argparse.ArgumentTypeError(f"got {text}; expected I/N with I from 1 to N, such as 2/4")
+    return int(numbers[1]), int(numbers[2])
+
+
 def parse(arguments):
     """The parsed command line."""
     parser = Parser("sweep", __doc__)
@@ -165,17 +175,14 @@ def parse(arguments):
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
     parser.add_argument("--jobs", metavar="N", type=int,
                         help="runs at a time, each on its share of the cores (default: one a core)")
-    parser.add_argument("--shard", metavar="I/N", default="1/1",
+    parser.add_argument("--shard", metavar="I/N", type=shard_of, default=(1, 1),
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true",
                         help="list the runs, and say how many are left to train and how long that will take, by "
                         "some steps of each shape; runs that the program would refuse are not found")
     args = parser.parse_args(arguments)
-    shard, _, shards = args.shard.partition("/")
-    if not (shard.isdigit() and shards.isdigit() and 1 <= int(shard) <= int(shards)):
-        parser.error(f"--shard: got {args.shard}; expected I/N with I from 1 to N, such as 2/4")
-    if args.seeds < 0 or (args.jobs is not None and args.jobs < 1):
-        parser.error("expected --seeds from 0 and --jobs from 1")
+    if not 0 <= args.seeds <= MOST_RUNS or (args.jobs is not None and args.jobs < 1):
+        parser.error(f"expected --seeds from 0 to {MOST_RUNS:,} and --jobs from 1")
     return args
 
 
@@ -186,7 +193,7 @@ def main(arguments=None):
     resolve(sweep)
     out = Path(args.out or Path("runs", folder_name(sweep.name)))
     table = Table(out / "summary.csv", sweep)
-    shard, shards = map(int, args.shard.split("/"))
+    shard, shards = args.shard
     runs = sweep.runs[shard - 1::shards]
     jobs = args.jobs or max(1, min(usable_cores(), len(runs)))
     threads = max(1, usable_cores() // jobs)

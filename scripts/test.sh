@@ -3,10 +3,9 @@
 # all passed.
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
-cd "$(dirname "$0")/.."
+CDPATH= cd "$(dirname "$0")/.."
 
 scripts/build.sh
 cores=$(python3 scripts/lib/base/processors.py)
-cd build
 # One test more than cores: some tests are idle while a process ends.
-ctest --output-on-failure --no-tests=error --parallel "$((cores + 1))" "$@"
+ctest --test-dir build -C Release --output-on-failure --no-tests=error --parallel "$((cores + 1))" "$@"

@@ -1,6 +1,5 @@
-"""Code shared by the scripts. Importing it restarts a script in UTF-8 mode if the locale has another encoding, before
-anything slow is imported."""
+"""Code shared by the scripts. Importing it prepares a script before anything slow is imported."""
 
-from lib.base.system_python import restart_in_utf8
+from lib.base.system_python import begin
 
-restart_in_utf8()
+begin()

@@ -5,7 +5,7 @@
 #   tests/fuzz/fuzz.sh [-n INPUTS] [-t SECONDS] [TARGET...]      TARGET: config safetensors utf8
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
-cd "$(dirname "$0")/../.."
+CDPATH= cd "$(dirname "$0")/../.."
 
 inputs=10000000
 seconds=0 # a target; 0: no limit

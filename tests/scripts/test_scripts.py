@@ -84,6 +84,7 @@ class Scripts(CliTest):
                     source = pathlib.Path(SCRIPTS, name).read_text(encoding="utf-8")
                     comment, _, names = result.stdout.rstrip("\n").partition("\n\n")
                     self.assertIn("# " + comment.replace("\n", "\n# ") + "\n", source)
+                    self.assertNotRegex(source, r"(?m)^\s*cd ")  # without CDPATH= before it, which could lead elsewhere
                     self.assertEqual(names.split(), ["NAMEs:", *names_of_experiments()] if name == "reproduce.sh"
                                      else [])
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
@@ -91,6 +92,20 @@ class Scripts(CliTest):
     def test_a_script_needs_no_folder_on_the_path_of_python(self):
         result = self.run_script(sys.executable, "-P", os.path.join(SCRIPTS, "compare.py"), "--help")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
+    def test_surroundings_that_end_in_no_traceback(self):
+        compare, plot = (os.path.join(SCRIPTS, name) for name in ("compare.py", "plot.py"))
+        self.config()
+        self.train("run")
+        old = f"import sys, runpy; sys.version_info = (3, 10); sys.argv = [{compare!r}]; runpy.run_path(sys.argv[0])"
+        for line, code, says in ((f"{compare} run >&-", 1, "[compare] output: stdout is closed, so that nothing could "
+                                                           "be printed\n"),
+                                 (f"MPLBACKEND=nonsense {plot} loss run", 0, ""),
+                                 (f'{sys.executable} -c "{old}"', 1,
+                                  "[compare] this is Python 3.10; expected 3.11 or newer\n")):
+            result = self.run_script("sh", "-c", line)
+            self.assertEqual((result.returncode, result.stderr), (code, says))
 
     def assert_reads_utf8(self, **locale):
         """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a

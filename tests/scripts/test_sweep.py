@@ -293,6 +293,12 @@ class Runs(SweepTest):
                                (["sweep.json", "--set", "train.lr=1"], ["train.lr: set twice"]),
                                (["sweep.json", "--jobs", "0"], ["from 1"]),
                                (["sweep.json", "--shard", "3/2"], ["got 3/2; expected I/N"]),
+                               (["sweep.json", "--shard", "²/2"], ["got ²/2; expected I/N"]),
+                               (["sweep.json", "--seeds", "1000000000"], ["--seeds from 0 to 100,000"]),
+                               (["sweep.json", "--seeds", "100000"], ["400,000 runs; expected at most 100,000"]),
+                               (["sweep.json", "--seeds", "2", "--seeds", "3"], ["--seeds is given twice"]),
+                               (["tiny.json", "--set", "train.lr=1,2", "--set", "train.lr=3"],
+                                ["train.lr: set twice, by two options --set"]),
                                (["sweep.json", "--sed", "2"], ["--sed"])):
             self.refused(*options, says=words)
         self.assertFalse(os.path.exists(self.path("never")))

@@ -24,11 +24,25 @@ class ScriptError(Exception):
         self.code = code
 
 
+class _Once(argparse.Action):
+    """Stores the value of an option. A second one is an error, as one of the two would be dropped in silence."""
+
+    is_given = False
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if self.is_given and option_string:
+            parser.error(f"{option_string} is given twice; give it once")
+        self.is_given = True
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] message`."""
+    """A parser whose help keeps the lines of the docstring and whose errors are one line, `[topic] message`. An option
+    with a value is given once, unless its action is another than `store`."""
 
     def __init__(self, topic, description, **settings):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.register("action", None, _Once)
         self.topic = topic
 
     def parse_known_args(self, args=None, namespace=None):
@@ -45,10 +59,13 @@ class Parser(argparse.ArgumentParser):
 def run_command(run, topic):
     """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] message` on stderr; a
     line that begins with a topic keeps it."""
+    is_closed = sys.stdout is None
     fit_streams()
     try:
         code = run()
         sys.stdout.flush()
+        if is_closed:
+            raise ScriptError("output: stdout is closed, so that nothing could be printed", 1)
         return code if isinstance(code, int) else 0
     except ScriptError as error:
         for line in str(error).split("\n"):

@@ -17,9 +17,13 @@ RUN_FILE = re.compile(r"(config|summary)\.json|sample\.txt|\w+\.csv|\w+\.safeten
 STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
+def repeated(items):
+    """The items that are there more than once."""
+    return [item for item, count in collections.Counter(items).items() if count > 1]
+
+
 def _unique(pairs):
-    twice = [key for key, count in collections.Counter(key for key, _ in pairs).items() if count > 1]
-    if twice:
+    if twice := repeated(key for key, _ in pairs):
         raise ValueError(f"duplicate key {printable(twice[0])!r}")
     return dict(pairs)
 

@@ -7,11 +7,12 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
 from lib.base.command import ScriptError, argument, ask, printable, program
-from lib.base.files import JSON, read_json, write_atomically
+from lib.base.files import JSON, read_json, repeated, write_atomically
 
 # Columns of summary.csv, members of the runs' summary.json.
 METRICS = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds",
@@ -20,6 +21,7 @@ NAMED = {"small": {"train.batch_size": 2, "train.steps": 1200}}  # an example of
 EXAMPLE = {"name": "pre_vs_post", "base": "CONFIG.json", "seeds": [1, 2, 3],
            "grid": {"model.norm_placement": ["pre", "post"]},
            "cases": [{"name": "warm", "set": {"train.warmup_steps": 200}}]}
+MOST_RUNS = 100_000  # of a sweep
 LABELS_FILE = "labels.json"
 CASE = "case"  # the entry under which a case's name is stored
 
@@ -121,8 +123,9 @@ def load_sweep(file, options=(), seeds=0):
     _check(spec, printable(file))
     in_same_folder = Path(file).parent / spec["base"]
     base = str(in_same_folder) if in_same_folder.is_file() else spec["base"]  # else in the working directory
-    lists = {key: values_of(text) for key, _, text in (option.partition("=") for option in options)}
-    return _expanded(spec, base, lists, [*range(1, seeds + 1)] or spec["seeds"])
+    lists = [(key, values_of(text)) for key, _, text in (option.partition("=") for option in options)]
+    _require_set_once([key for key, _ in lists], "two options --set")
+    return _expanded(spec, base, dict(lists), [*range(1, seeds + 1)] or spec["seeds"])
 
 
 def _check(spec, file):
@@ -188,7 +191,7 @@ def _titles(entries):
 
 def _require_set_once(keys, settings):
     """ScriptError if a key is twice in the list; `settings`: the words for the settings that the list is of."""
-    if twice := [key for key in keys if keys.count(key) > 1]:
+    if twice := repeated(keys):
         raise ScriptError(f"{printable(twice[0])}: set twice, by {settings}; leave out one of them")
 
 
@@ -211,9 +214,11 @@ def _expanded(spec, base, lists, seeds):
     _require_set_once(keys_of_grid, "two entries of the grid")
     _require_set_once([*keys_of_both, *lists, *by_seed], "a grid, case, --set or seeds")
     for entry, values in (grid | crossed).items():
-        cells = [as_cell(value) for value in values]
-        if twice := [cell for cell in cells if cells.count(cell) > 1]:
+        if twice := repeated(map(as_cell, values)):
             raise ScriptError(f"{printable(entry)}: has the value {printable(twice[0])} twice; leave out one of them")
+    of_grid = math.prod(map(len, grid.values())) if grid or not cases else 0
+    if (count := (of_grid + len(cases)) * math.prod(map(len, crossed.values()))) > MOST_RUNS:
+        raise ScriptError(f"{count:,} runs; expected at most {MOST_RUNS:,}: take fewer values or seeds")
 
     titles = _titles([*grid, *keys_of_cases, *crossed])
     points = _product(grid, titles) if grid or not cases else []
