@@ -313,7 +313,10 @@ void explain_placement_or_pattern(const std::string& name) {
 }
 
 Exit run(const CommandLine& line) {
-  if (line.has("set") && line.positionals().empty()) refuse("explain", "--set needs a CONFIG to change");
+  const bool has_config = !line.positionals().empty();
+  if (line.has("set") && !has_config) refuse("explain", "--set needs a CONFIG to change");
+  if (line.has("norm") && has_config)
+    refuse("explain", "--norm has the default eps, groups and alpha, not CONFIG's; give one of the two");
   if (line.has("matrix") && line.has("vector")) refuse("explain", "give --matrix or --vector, not both");
   const NormRow& norm = norm_row(kind_of<NormKind>("norm", line.text_of("norm").value_or("layernorm")));
   if (line.has("gain") && !norm.has_gain) refuse("explain", "--gain: ", norm.name, " has none");
@@ -332,11 +335,11 @@ Exit run(const CommandLine& line) {
     explain_norm(norm, x, affine);
     std::cout << "\n  Not norms of this kind: no ε, no learned γ and β\n";
     print(other_scalings(x.values));
-  } else if (!line.has("placement") && line.positionals().empty()) {
+  } else if (!line.has("placement") && !has_config) {
     list_all();
   }
   if (const auto name = line.text_of("placement")) explain_placement_or_pattern(*name);
-  if (!line.positionals().empty())
+  if (has_config)
     explain_config(load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config);
   return Exit::ok;
 }

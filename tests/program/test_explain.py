@@ -175,6 +175,7 @@ class Explain(CliTest):
                               "--matrix: got '1,2;3'; expected numbers up to 1e+150, rows of one length"),
                              (["--vector", "1,2;3,4"], "--vector: got '1,2;3,4'"),
                              (["--vector", "1e200,1"], "expected numbers up to 1e+150"),
+                             (["tiny.json", "--norm", "dyt"], "--norm has the default eps, groups and alpha, not CONFIG's"),
                              (["--norm", "layrnorm"], "did you mean layernorm?"),
                              (["--placement", "pre-norm"], "did you mean pre?"),
                              (["--placement", "mixx"], "did you mean mix?")):
