@@ -2,6 +2,7 @@
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
 A run that was stopped or is still training gives means what it has logged, which is no final loss, and no difference.
+Rows of a sweep are called by the keys that vary, other runs by their folder, or their `name` if that was set.
 
 Below the table, final losses are subtracted seed by seed, over the seeds, at least two, that are done in both configs.
 A difference is the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance
@@ -63,11 +64,11 @@ def print_table(columns, indent=""):
 def print_runs(entries):
     """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a
     column with one value for all groups becomes a line below the table."""
-    columns = [["run", *(entry["label"] for entry in entries)]]
+    columns, labelled = [["run", *(entry["label"] for entry in entries)]], [entry["group"].labelled for entry in entries]
     if has_seeds := any(len(entry["seeds"]) > 1 for entry in entries):
         columns += [["seeds", *(str(len(entry["seeds"])) for entry in entries)]]
     for title, member, key in FACTS:
-        if len(entries) < 3 or key not in entries[0]["group"].labelled:
+        if len(entries) < 3 or not all(labelled) or key not in labelled[0]:
             values = [entry[member] for entry in entries]
             columns.append([title, *(f"{value:,}" if isinstance(value, int) else str(value) for value in values)])
     for key, metric in entries[0]["metrics"].items():
@@ -150,7 +151,7 @@ def print_rates(pairs):
 
 
 def print_csv(entries):
-    """Prints the table as CSV: a row a group; the number of all its seeds; metrics, which are means over the seeds that
+    """Prints the table as CSV: a row a group; the names in its configs and its folders; the number of all its seeds; metrics, which are means over the seeds that
     Group.metric_values counts, each followed by its standard error; a column for each key in which groups differ.
     `_at_most` is true if the mean of a metric to a target is an upper bound."""
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
@@ -160,10 +161,11 @@ def print_csv(entries):
     columns = [(key, member) for key, metric in metrics for member in suffixes if member in metric]
     writer = csv.writer(sys.stdout, lineterminator="\n")
     titles = [key + suffixes[member] for key, member in columns]
-    writer.writerow(["run", "seeds", *(member for _, member, _ in FACTS), *titles, *varied])
+    writer.writerow(["run", "name", "folder", "seeds", *(member for _, member, _ in FACTS), *titles, *varied])
     for entry in entries:
         values = [entry["metrics"][key][member] for key, member in columns]
-        writer.writerow([entry["label"], len(entry["seeds"]), *(entry[member] for _, member, _ in FACTS),
+        writer.writerow([entry["label"], printable(entry["name"]), printable("; ".join(entry["folders"])),
+                         len(entry["seeds"]), *(entry[member] for _, member, _ in FACTS),
                          *("" if value is None or math.isnan(value) else value for value in values),
                          *(printable(entry["keys"].get(key, "")) for key in varied)])
 

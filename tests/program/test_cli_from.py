@@ -63,7 +63,7 @@ class From(CliTest):
         self.assertEqual((known["folder"], known["step"], known["moments"]), (self.path("parent"), 25, False))
         compared = json.loads(self.script("compare.py", "parent", "child", "--json").stdout)
         self.assertEqual([entry["label"] for entry in compared["runs"]],
-                         ["from scratch", f"from parent step 25 #{known['hash'][:6]}"])
+                         ["tiny · from scratch", f"child · from parent step 25 #{known['hash'][:6]}"])
         remarks = {remark["kind"]: remark["text"] for remark in compared["remarks"]}
         self.assertNotIn("repeat", remarks)
         self.assertIn(f"its training: from parent step 25 #{known['hash'][:6]}", remarks["history"])

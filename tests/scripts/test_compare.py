@@ -15,14 +15,15 @@ import numpy as np
 
 from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
 
-from lib.compare import comparison, pairs
+from lib.compare import comparison, groups, pairs
+from lib.figures import layout
 from lib.logs import runs
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25,
            "grad_first_last": 0.8,
            "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
-COLUMNS = ["run", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
+COLUMNS = ["run", "name", "folder", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
     f"{key}{part}" for key, _, _ in comparison.METRICS for part in ("", "_standard_error")]
 
 
@@ -60,10 +61,12 @@ class Arithmetic(unittest.TestCase):
 
 class CompareTest(CliTest):
     def make(self, folder, loss=2.5, changes=None, **summary):
-        """A run folder with the resolved config of these changes, whose summary has this final_val_loss and what else
-        is given."""
-        write_run(self.path(folder), self.resolved(changes),
+        """A run folder of a sweep with the resolved config of these changes, whose summary has this final_val_loss and
+        what else is given."""
+        sweep, _, name = folder.rpartition("/")
+        write_run(self.path(folder), {**self.resolved(changes), "name": name},
                   {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
+        self.write(f"{sweep}/.lock", "")
 
     def resolved(self, changes):
         name = self.config(merged({"train": {"steps": 2}}, changes or {}))
@@ -107,7 +110,7 @@ class GroupsAndLabels(CompareTest):
                  ["pre, post", "post ×2"]),
                 ([{}, {"model": {"norm": "none"}}], ["layernorm", "no norm"]),
                 ([{}, {"train": {"lr": 0.01, "warmup_steps": 1}}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
-                ([{}, five], ["layernorm · adamw · L 2 · C 16", "rmsnorm · sgd · L 3 · C 32"]),  # four at most
+                ([{}, five], ["layernorm · adamw · L 2 · C 16 · lr 0.001", "rmsnorm · sgd · L 3 · C 32 · lr 0.1"]),
                 ([{}, {"train": {"momentum": 0.9, "threads": 3, "seed": 2}, "log": {"every": 1}, "name": "z"}],
                  ["pre · layernorm"]),
                 ([{}], ["pre · layernorm"]))):
@@ -115,6 +118,30 @@ class GroupsAndLabels(CompareTest):
                 for i, change in enumerate(changes):
                     self.make(f"labels{number}/{i}", changes=change)
                 self.assertEqual(self.labels(f"labels{number}"), labels)
+
+    def test_runs_of_no_sweep_have_their_own_names(self):
+        """Keys stand beside them where they tell all runs apart; where they do not, no key is named as the cause."""
+        post, decay = {"model": {"norm_placement": "post"}}, {"train": {"weight_decay": 100.0}}
+        broken = [{}, decay, post, {"train": {"lr": 0.3}}, {"model": {"norm": "rmsnorm"}}, {"model": {"n_layer": 3}}]
+        seeds = [{"train": {"seed": seed}} for seed in (1, 2)]
+        for number, (changes_by_folder, labels) in enumerate((
+                ({"pre": {}, "post": post}, ["pre", "post"]),
+                ({"a": {}, "b": decay}, ["a · weight_decay 0.1", "b · weight_decay 100"]),
+                (dict(zip("abcdef", broken)), ["a", "b", "d", "e", "f", "c"]),
+                ({"a": {}, "b": {}, "c": decay}, ["a", "b", "c"]),
+                ({"s1": {"name": "anna"}, "s2": {**decay, "name": "bob"}},
+                 ["anna · weight_decay 0.1", "bob · weight_decay 100"]),
+                ({"x/pre-1": seeds[0], "x/pre-2": seeds[1], "x/post": post}, ["pre", "post"]),
+                ({"anna/1": seeds[0], "anna/2": seeds[1], "bob/1": decay, "bob/2": merged(decay, seeds[1])},
+                 ["anna · weight_decay 0.1", "bob · weight_decay 100"]))):
+            for folder, changes in changes_by_folder.items():
+                write_run(self.path(f"own{number}/{folder}"), self.resolved(changes), SUMMARY)
+            with self.subTest(labels=labels):
+                self.assertEqual(self.labels(f"own{number}"), labels)
+        rows = list(csv.DictReader(io.StringIO(self.compare("own4", "--csv"))))
+        self.assertEqual([(row["name"], row["folder"]) for row in rows], [("anna", "own4/s1"), ("bob", "own4/s2")])
+        styles = [group.color for group in layout.styled(groups.group_by_config(runs.find_runs([self.path("own2")], "")))]
+        self.assertEqual(len(set(styles)), len(broken))
 
     def test_one_choice_and_what_follows_from_it(self):
         for changes, chosen, followed in (
@@ -151,10 +178,8 @@ class GroupsAndLabels(CompareTest):
             for seed in (1, 2):
                 self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
         self.assertEqual([entry["seeds"] for entry in self.comparison("old", "new")["runs"]], [[1, 2], [1, 2]])
-        self.assertRegex(" ".join(self.labels("old", "new")),
-                         r"^pre · layernorm · \S+/old/1 pre · layernorm · \S+/new/1$")
         self.assertRegex(self.remarks("repeat", "old", "new")[0],
-                         r"new/1: repeats pre · layernorm · \S+/old/1: the configs are the same")
+                         r"\S+new/1 · pre · layernorm: repeats \S+/old/1 · pre · layernorm: the configs are the same")
 
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
         """Line separators in a cell begin no row of the sweep's table."""

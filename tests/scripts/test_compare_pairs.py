@@ -20,7 +20,7 @@ from cli import BINARY, LONG, CliTest, merged, write_run
 from test_compare import SUMMARY
 
 import compare  # in scripts, which cli.py puts on the path
-from lib.compare import comparison
+from lib.compare import comparison, labels
 from lib.logs import runs
 
 FOLDERS = 300 if LONG else 30
@@ -102,6 +102,21 @@ def standard_error(values):
     return np.std(values, ddof=1) / math.sqrt(len(values))
 
 
+def compared(made, base=None):
+    """The comparison of runs as if a sweep had made them."""
+    with unittest.mock.patch.object(labels, "is_of_sweep", lambda run: True):
+        return comparison.comparison(made, base)
+
+
+def assert_labels(test, result):
+    """Labels have all keys in which two groups differ by choice, or none."""
+    for entry, other in itertools.combinations(result["runs"], 2):
+        one, two = entry["group"], other["group"]
+        test.assertNotEqual(one.label, two.label)
+        if one.labelled or two.labelled:
+            test.assertLessEqual({*one.config.minus(two.config).choices}, {*one.labelled, *two.labelled})
+
+
 class Pairs(CliTest):
     def setUp(self):
         super().setUp()
@@ -166,8 +181,9 @@ class Pairs(CliTest):
             folder = f"runs{number}"
             with self.subTest(folder):
                 model, base_name = self.random_folder(random.Random(number), folder)
-                result = comparison.comparison(runs.find_runs([self.path(folder)], "config.json"), base_name)
+                result = compared(runs.find_runs([self.path(folder)], "config.json"), base_name)
                 self.assert_groups(model, result)
+                assert_labels(self, result)
                 self.assert_pairs(model, result)
                 self.assert_tables(model, result)
                 pairs += len(result["paired"])
@@ -226,7 +242,7 @@ class Pairs(CliTest):
         with unittest.mock.patch("sys.stdout", shown):
             compare.print_pairs(result)
             compare.print_csv(result["runs"])
-        table, _, rows = shown.getvalue().partition("run,seeds,")
+        table, _, rows = shown.getvalue().partition("run,name,")
         for titles in re.findall(r"(?m)^  setting  .*$", table):
             for value, base in re.findall(r"  (\S[^\n]*?) minus ([^\n]*?)(?=  |$)", titles):
                 self.assertNotEqual(value.rsplit("  ", 1)[-1], base)
@@ -293,7 +309,7 @@ class KeysOfOneValue(CliTest):
                     made.append(MadeRun(f"{number}/{len(made):03}", seeded,
                                         {**SUMMARY, **summary, "steps": draw.randint(1, 9)}))
             with self.subTest(number):
-                result = comparison.comparison(made)
+                result = compared(made)
                 cells += self.assert_printed_once(result)
                 self.assert_remarks(result)
         self.assertGreater(cells, 15 * FOLDERS)

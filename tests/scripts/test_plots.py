@@ -41,8 +41,8 @@ class Plots(MadeRuns):
         self.has(svg, "pre · layernorm (mean and range of 3 seeds)")
         self.has(self.plot("loss", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
         self.make("again/s1", steps=(1,))
-        self.has(self.plot("layers", "s1", "again/s1", "--step", "1"), "pre · layernorm · s1",
-                 "pre · layernorm · again/s1")
+        self.has(self.plot("layers", "s1", "again/s1", "--step", "1"), "s1 · pre · layernorm",
+                 "again/s1 · pre · layernorm")
 
     def test_one_row_one_block_and_probe(self):
         one = self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
@@ -58,7 +58,7 @@ class Plots(MadeRuns):
 
     def test_nothing_finite(self):
         lost = self.make("lost", steps=(1,), diverged=True, name="$x_1$")
-        self.has(self.plot("layers", lost), "no finite values", "pre · layernorm (diverged at step 1)")
+        self.has(self.plot("layers", lost), "no finite values", "$x_1$ (diverged at step 1)")
         self.has(self.plot("loss", lost), "no finite values", "Training loss")
 
     def test_a_run_that_a_kill_ended_within_its_first_step(self):

@@ -19,7 +19,7 @@ from lib.base.keys import PLACED, PLACEMENTS
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
 from lib.figures import matplotlib
-from lib.logs.runs import Run
+from lib.logs.runs import Run, find_runs
 from lib.logs.sites import Branches, Site
 
 
@@ -282,7 +282,7 @@ class Styles(MadeRuns):
         self.assertEqual(bars, [[4, 4], [2, 3], [5, 5]])
         crosses = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "X"]
         self.assertEqual(crosses, [0.001, 0.01])
-        self.assertEqual(plot_final.numeric_keys(group_by_config([Run(run) for run in (self.root / "r").iterdir()])),
+        self.assertEqual(plot_final.numeric_keys(group_by_config(find_runs([self.root / "r"], ""))),
                          ["train.lr"])
         self.refused("plot.py", "final", "r", "--x", "train.steps",
                      says="--x: got train.steps, in which the runs do not differ; they differ in model.norm_placement, tr")

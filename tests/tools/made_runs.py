@@ -50,8 +50,9 @@ class MadeRuns(unittest.TestCase):
         self.corpus.write_text(CORPUS, encoding="utf-8")
 
     def make(self, folder, steps=(1, 10, 20, 30, 40, 50, 60), probe=False, diverged=False, decay=1.0, **settings):
-        """A run folder; settings are config keys with __ for the dot. A diverged run ends in a row of nan."""
-        config = copy.deepcopy(CONFIG)
+        """A run folder of a sweep, or of none if a `name` is set; settings are config keys with __ for the dot. A
+        diverged run ends in a row of nan."""
+        config = {**copy.deepcopy(CONFIG), "name": Path(folder).name}
         config["data"]["path"] = str(self.corpus)
         for key, value in settings.items():
             *path, last = key.split("__")
@@ -87,6 +88,7 @@ class MadeRuns(unittest.TestCase):
         if diverged:
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
         write_run(folder, config, {"status": "probe"} if probe else summary)
+        (folder.parent / ".lock").touch()
         (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
         (folder / "heads.csv").write_text("\n".join(heads) + "\n", encoding="utf-8")
         if not probe:

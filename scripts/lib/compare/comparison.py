@@ -58,7 +58,8 @@ def entry_of(group, base, columns=METRICS):
             metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
             if is_bound:
                 metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
-    return {"group": group, "label": group.label, "keys": group.varied, "choices": group.config.minus(base.config).choices,
+    names = dict.fromkeys(str(run.value("name")) for run in group.runs)
+    return {"group": group, "label": group.label, "name": "; ".join(names), "keys": group.varied, "choices": group.config.minus(base.config).choices,
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
             "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),

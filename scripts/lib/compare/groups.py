@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib.base.command import ScriptError, printable
 from lib.compare.configs import Config, configs_of
-from lib.compare.labels import set_labels, value_text
+from lib.compare.labels import RUN, set_labels, value_text
 from lib.logs.runs import NORM, PLACEMENT, shortened
 
 MEAN = "mean and range of"  # seeds
@@ -24,14 +24,15 @@ class Group:
 
     varied    {key or grid entry in which the groups differ by choice: the group's value}
     labelled  {key or grid entry in the label: the group's value}
-    folder    path of the first run if nothing else distinguishes the group from another, else ""
+    run_name  the name of runs that come from no sweep; of others the first folder if nothing else distinguishes the
+              group from another, or ""
     label     text, unique among the groups
 
     and layout.styled the name, colour, dash, marker and panel of the group in a figure."""
 
     def __init__(self, runs, label="", config=None):
         self.runs, self.label, self.name, self.config = runs, label, label, config or Config(runs[0])
-        self.varied, self.labelled, self.folder = {}, {}, ""
+        self.varied, self.labelled, self.run_name = {}, {}, ""
 
     @property
     def placement(self):
@@ -41,9 +42,9 @@ class Group:
 
     @property
     def parts(self):
-        """{key: the part of the label about it}; with "folder" if no key distinguishes the group from another."""
-        folder = {"folder": printable(self.folder)} if self.folder else {}
-        return {key: value_text(key, value) for key, value in self.labelled.items()} | folder
+        """{key: the part of the label about it}; RUN stands for the name of the runs."""
+        name = {RUN: printable(self.run_name)} if self.run_name else {}
+        return name | {key: value_text(key, value) for key, value in self.labelled.items()}
 
     def is_named(self, name):
         """Whether `name` is the group's label, the folder of one of its runs, or the last part of such a folder."""

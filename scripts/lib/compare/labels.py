@@ -1,32 +1,40 @@
 """Labels of groups of runs, such as "post · small · L 12", and the texts of keys' values in them."""
 
 import collections
+import functools
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
-from lib.base.command import printable
+from lib.base.command import ROOT, printable
 from lib.base.keys import fields
 from lib.compare.configs import chosen_among
 from lib.logs.runs import NORM, PLACEMENT
 from lib.sweeps.grid import CASE
+from lib.sweeps.sweep_folder import is_of_sweep
 
-MOST_LABELLED = 4  # keys
+MOST_LABELLED = 4  # keys beside the name of a run
+RUN = "run"  # stands in Group.parts for Group.run_name
+NUMBERING = re.compile(r"[-_.= /]+$|[-_.= /]*\d+$")  # at the end of what the paths of several seeds have in common
 
 
 def set_labels(groups):
-    """Sets `varied`, `labelled`, `folder`, `label` and `name` of each group. An example: a sweep of placements, a grid
+    """Sets `varied`, `labelled`, `run_name`, `label` and `name` of each group. An example: a sweep of placements, a grid
     entry "batch" whose name "small" stands for train.batch_size 2 and train.steps 1200, and 6 or 12 blocks.
 
     1. The keys that vary, in the order of labels: model.norm_placement, batch, model.n_layer, train.batch_size,
        train.steps (keys_that_vary). `varied` has their values.
     2. The keys that a name in a group's label covers, and that its label therefore omits: train.batch_size and
        train.steps (covered_keys).
-    3. The keys of the labels: at most MOST_LABELLED that have several values among the groups whose names do not cover
-       them: model.norm_placement, batch, model.n_layer (distinguishing_keys).
+    3. The keys of the labels: those that have several values among the groups whose names do not cover them:
+       model.norm_placement, batch, model.n_layer (distinguishing_keys).
     4. The label has the group's values of these keys, after the name of its case if there are several cases:
-       "post · small · L 12". Groups with the same label get their folder too."""
+       "post · small · L 12". Groups with the same label get their folder too.
+    5. Runs that come from no sweep are called by a name of their own (run_names). The values stand beside it if they
+       are few and tell all groups apart by themselves: a label with some of the keys in which runs differ would name
+       these as the cause."""
     keys = keys_that_vary(groups)
     for group in groups:
         group.varied = {key: group.value(key) for key in keys
@@ -39,11 +47,39 @@ def set_labels(groups):
         group.labelled |= _values_to_show(group, in_labels, covered)
         if not group.labelled:  # a single group, or one that no key distinguishes: the first keys name it
             group.labelled = _values_to_show(group, keys[:MOST_LABELLED], covered)
-    counts = collections.Counter(map(_joined_parts, groups))
+    counts = collections.Counter(map(joined, groups))
+    names = run_names([group for group in groups if not any(map(is_of_sweep, group.runs))])
     for group in groups:
-        if counts[_joined_parts(group)] > 1:
-            group.folder = os.path.normpath(group.runs[0].folder)
-        group.label = group.name = _joined_parts(group)
+        if group in names:
+            group.run_name = names[group]
+            if not in_labels or len(in_labels) > MOST_LABELLED or max(counts.values()) > 1:
+                group.labelled = {}
+        elif counts[joined(group)] > 1:
+            group.run_name = str(group.runs[0])
+    for group in groups:
+        group.label = group.name = joined(group)
+
+
+def run_names(groups):
+    """{group: the name of its runs}, each once: that of their configs if it was set and no other group has it, else the
+    folder, or what the paths of several seeds begin with: "post" for runs/post-1 and runs/post-2. Groups of equal names
+    are called by the path of their first run."""
+    given, folders = {}, {}
+    for group in groups:
+        names, homes = {run.value("name") for run in group.runs}, {str(run.home) for run in group.runs}
+        given[group] = names.pop() if len(names) == 1 and not names & config_stems() else ""
+        common = NUMBERING.sub("", os.path.commonprefix([*homes])) if len(homes) > 1 else [*homes][0]
+        folders[group] = os.path.basename(common) or group.runs[0].home.name
+    counts = collections.Counter(given.values())
+    names = {group: given[group] if given[group] and counts[given[group]] == 1 else folders[group] for group in groups}
+    counts = collections.Counter(names.values())
+    return {group: name if counts[name] == 1 else str(group.runs[0]) for group, name in names.items()}
+
+
+@functools.cache
+def config_stems():
+    """The names that runs of the configs here have by default."""
+    return {file.stem for file in (ROOT / "configs").rglob("*.json")}
 
 
 def keys_that_vary(groups):
@@ -68,20 +104,22 @@ def covered_keys(config, entries):
 
 
 def distinguishing_keys(groups, keys, covered):
-    """The first MOST_LABELLED of the keys that have several values among the groups that do not cover them. `covered`:
-    {group: covered_keys of it}."""
+    """The keys that have several values among the groups that do not cover them. `covered`: {group: covered_keys of
+    it}."""
     def values(key):
         return {json.dumps(group.varied.get(key)) for group in groups if key not in covered[group]}
 
-    return [key for key in keys if len(values(key)) > 1][:MOST_LABELLED]
+    return [key for key in keys if len(values(key)) > 1]
 
 
 def _values_to_show(group, keys, covered):
     return {key: group.varied[key] for key in keys if key in group.varied and key not in covered[group]}
 
 
-def _joined_parts(group):
-    return " · ".join(group.parts.values())
+def joined(group, keys=None):
+    """The parts of a group's label that are about these keys, or all of them: "anna · L 12". A key that says what the
+    run's name says adds nothing."""
+    return " · ".join(dict.fromkeys(text for key, text in group.parts.items() if keys is None or key in keys))
 
 
 # ---- texts of values ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import statistics
 from collections import namedtuple
 
 from lib.compare.configs import SEED
-from lib.compare.labels import value_text
+from lib.compare.labels import joined, value_text
 
 RATE = "train.lr"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
@@ -121,8 +121,8 @@ def seed_by_seed(losses, partner_losses):
 
 
 def setting_text(group, compared_key):
-    """The group's label without the compared key."""
-    return " · ".join(text for key, text in group.parts.items() if key != compared_key)
+    """The group's label without the compared key and without the name of runs whose label has their keys too."""
+    return joined(group, {*group.labelled} - {compared_key}) if group.labelled else group.label
 
 
 def best_rates(groups):

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from lib.base.keys import PLACED
 from lib.compare.groups import MEAN, shared_seeds
+from lib.compare.labels import RUN, joined
 from lib.figures import matplotlib
 from lib.logs.runs import PLACEMENT
 from lib.sweeps.grid import CASE
@@ -105,9 +106,9 @@ def styled(groups):
     varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
     color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
     for group in groups:
-        group.lead, group.rest = label_part(group, color_keys), label_part(group, dash_keys)
-        group.panel = label_part(group, panel_keys)
-        group.name = label_part(group, [*color_keys, *dash_keys]) if panel_keys else group.label
+        group.lead, group.rest = joined(group, color_keys), joined(group, dash_keys)
+        group.panel = joined(group, panel_keys)
+        group.name = joined(group, [*color_keys, *dash_keys]) if panel_keys else group.label
     styles, rests = lead_styles(groups, color_keys), list(dict.fromkeys(group.rest for group in groups))
     for group in groups:
         group.color, group.dash, group.marker = styles[group.lead]
@@ -115,11 +116,6 @@ def styled(groups):
             number = rests.index(group.rest)
             group.dash, group.marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
     return groups
-
-
-def label_part(group, keys):
-    """The part of a group's label that is about these keys."""
-    return " · ".join(text for key, text in group.parts.items() if key in keys)
 
 
 def is_ramp(groups, keys):
@@ -132,11 +128,11 @@ def is_ramp(groups, keys):
 def lead_styles(groups, color_keys):
     """{group.lead: a style}: the placement's own style if the placement alone has colours."""
     if is_ramp(groups, color_keys):
-        leads = {label_part(group, color_keys): group.labelled[color_keys[0]] for group in groups}
+        leads = {joined(group, color_keys): group.labelled[color_keys[0]] for group in groups}
         colors = map(to_hex, matplotlib.colormaps["viridis"].resampled(round(1.1 * len(leads))).colors)
         return {lead: (color, *style(number)[1:]) for number, (lead, color) in
                 enumerate(zip(sorted(leads, key=leads.get), colors))}
-    placements = {label_part(group, color_keys): group.placement for group in groups}
+    placements = {joined(group, color_keys): group.placement for group in groups}
     if list(color_keys) == [PLACEMENT]:
         styles = placement_styles(placements.values())
         return {lead: styles[placement] for lead, placement in placements.items()}
@@ -148,8 +144,9 @@ def assigned_keys(groups, keys):
 
     The first of these rules that applies:
 
-      1. With cases, or if placements are equal and groups at most 7, each group has a style in one panel: a colour,
-         from the 8th on another dash too. Of a single key with more than 7 numbers the colours are a ramp.
+      1. With cases or runs of no sweep, or if placements are equal and groups at most 7, each group has a style in one
+         panel: a colour, from the 8th on another dash too. Of a single key with more than 7 numbers the colours are a
+         ramp.
       2. The first key, which is the placement if labels have it, has the colours, and the others have the three dashes.
          If these are too few, or a panel would have more than 9 lines, as few of the others as possible, the earliest
          first, have panels instead: 9 at most, and at most half as many as groups.
@@ -164,7 +161,7 @@ def assigned_keys(groups, keys):
       15 rates           dashes placement, a ramp of colours rate
       2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""
     first, *others = keys
-    if CASE in keys or first != PLACEMENT and len(groups) <= len(PALETTE) or is_ramp(groups, keys):
+    if {CASE, RUN} & {*keys} or first != PLACEMENT and len(groups) <= len(PALETTE) or is_ramp(groups, keys):
         return keys, (), ()
     for count in range(len(others) + 1):
         for panel_keys in itertools.combinations(others, count):
@@ -181,8 +178,8 @@ def are_distinguished(groups, first, panel_keys, dash_keys):
     """Whether the lines of each panel can be distinguished by colour and dash, and there are few panels for so many
     groups."""
     colors = [color for color, *_ in lead_styles(groups, [first]).values()]
-    dashes = {label_part(group, dash_keys) for group in groups}
-    sizes = Counter(label_part(group, panel_keys) for group in groups)  # lines of each panel
+    dashes = {joined(group, dash_keys) for group in groups}
+    sizes = Counter(joined(group, panel_keys) for group in groups)  # lines of each panel
     has_few_lines = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
     has_few_panels = not panel_keys or len(sizes) <= min(MOST_PANELS, len(groups) / 2)
     # With one dash and too many colours, more panels would not help: the names at the lines' ends must do.

@@ -6,7 +6,7 @@ import math
 
 from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
-from lib.compare.labels import value_text
+from lib.compare.labels import RUN, joined, value_text
 from lib.figures.drawing import drawing
 from lib.figures.layout import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
 from lib.figures.panels import THICK, band, name_ends, set_panel_titles, tick_text, ticker, write_unit
@@ -37,15 +37,18 @@ def final_loss(run):
 
 def lines_of(groups, key):
     """{a group that stands for a line: {value of the key: its Group}}: a line's groups share what their labels say
-    beside the key and, unless groups would then share a value, beside a grid entry whose names stand for the key."""
-    for also in ([name for group in groups for name, keys in group.config.named_keys.items() if key in keys], []):
+    beside the key and, unless groups would then share a value, beside a grid entry whose names stand for the key and
+    beside the names of runs whose labels have their keys too."""
+    entries = {name for group in groups for name, keys in group.config.named_keys.items() if key in keys}
+    for others in ({RUN, *entries}, {RUN}, set()):
         lines = {}
         for group in groups:
-            shown = {name: value for name, value in group.labelled.items() if name not in (key, *also)}
-            line, points = lines.setdefault(json.dumps([shown, group.folder]), (group.restricted_to(group.runs), {}))
-            line.labelled = shown or {PLACEMENT: group.value(PLACEMENT)}
+            shown = {name: value for name, value in group.labelled.items() if name not in {key, *others}}
+            run_name = "" if RUN in others and group.labelled else group.run_name
+            line, points = lines.setdefault(json.dumps([shown, run_name]), (group.restricted_to(group.runs), {}))
+            line.labelled, line.run_name = shown or {PLACEMENT: group.value(PLACEMENT)}, run_name
             line.runs = [*line.runs, *(group.runs if points else [])]
-            line.label = line.name = " · ".join(line.parts.values())
+            line.label = line.name = joined(line)
             points.setdefault(group.value(key), []).append(group)
         if all(len(members) == 1 for _, points in lines.values() for members in points.values()):
             break

@@ -146,6 +146,12 @@ class Table:
         return not self.problem
 
 
+def is_of_sweep(run):
+    """Whether a sweep made a run, which bears the name of its folder then."""
+    has_marks = any((run.folder.parent / name).exists() for name in (LOCK, "summary.csv"))
+    return has_marks and run.value("name") == run.folder.name
+
+
 def row_of(run, columns):
     """{column: cell} of a GridPoint that has ended."""
     cells = {column: run.value(column) for column in columns}
