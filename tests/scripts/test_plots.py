@@ -11,8 +11,9 @@ from pathlib import Path
 
 from made_runs import CORPUS, MadeRuns
 
+from lib.base.command import ScriptError
 from lib.figures import output
-from lib.logs.runs import find_runs
+from lib.logs.runs import Run, find_runs
 
 
 class Plots(MadeRuns):
@@ -90,7 +91,7 @@ class Plots(MadeRuns):
     def test_the_ladder_of_a_loss_that_falls_below_it(self):
         run = self.make("low")
         rows = (run / "metrics.csv").read_text().splitlines()
-        (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,0.01,0.01,0.001,1,1,1,1"]) + "\n")
+        (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,0.01,0.01,0.001,1,1,1,1,1,1"]) + "\n")
         svg = self.plot("loss", run)
         self.assertEqual(re.findall(r">([a-z0-9-]+(?:gram|form)) [0-9.]+<", svg),
                          ["4-gram", "trigram", "bigram", "unigram", "uniform"])
@@ -123,15 +124,8 @@ class Plots(MadeRuns):
         self.refused("plot.py", "layers", bare, "-o", "x.gif", says=r"-o x\.gif")
         self.refused("plot.py", "layers", bare, "-o", "corpus.txt/x.png", says="corpus.txt", code=1)
         lines = (bare / "layers.csv").read_text().splitlines()
-        (bare / "layers.csv").write_text("\n".join([*lines[:5], "10,1,stream,what"]) + "\n")
-        self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_text("\n".join(lines) + "\n999,1,stream,0.0")  # torn by a kill: left out
         self.refused("plot.py", "layers", bare, "--step", "999", says="no row of step 999 in layers.csv")
-        for start in ("10,-5", "inf,1"):  # no layer, no step of a run
-            (bare / "layers.csv").write_text("\n".join([*lines[:5], f"{start},stream,0,1,1,0,1,1,1,0"]) + "\n")
-            self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
-        (bare / "layers.csv").write_bytes("\n".join(lines[:5]).encode() + b"\n\xff\xfe\n")
-        self.refused("plot.py", "layers", bare, says="bare: layers.csv line 6: damaged row")
         (bare / "layers.csv").write_text(lines[0] + "\n")
         self.refused("plot.py", "layers", bare, says="bare: layers.csv has no rows yet")
         (bare / "layers.csv").unlink()
@@ -140,6 +134,43 @@ class Plots(MadeRuns):
         self.refused("plot.py", "loss", bare, code=1, says="bare: damaged config.json: expected that of a run")
         (bare / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
         self.refused("plot.py", "loss", bare, says="bare: damaged config.json")
+
+    def test_a_log_that_is_not_one_trajectory_is_refused_with_its_line(self):
+        folder = self.make("run")
+        (folder / "summary.json").write_text('{"status": "running", "steps": 60, "logged_since": 0}')
+        for name, size in (("metrics.csv", 1), ("layers.csv", 17), ("heads.csv", 6)):
+            path = folder / name
+            header, *rows = sound = path.read_text().splitlines()
+            begin = 1 + 2 * size  # of step 20
+
+            def changed(old, new, begin=begin, sound=sound):
+                return [*sound[:begin], sound[begin].replace(old, new, 1), *sound[begin + 1:]]
+
+            faults = [(changed(",", ";"), begin, "got "), (changed(",", ",,"), begin, "got "),
+                      (changed(",", "\0,"), begin, "got "), (changed("20,", "two,"), begin, "a cell is no number|no step"),
+                      (changed("20,", "2000000000,"), begin, "2000000000 is no step|follows"),
+                      (changed("20,", "5,"), begin, "step 5 follows step 10"),
+                      ([*sound, *rows], len(sound), "step 1 follows step 60"),
+                      ([header, *sorted([*rows, *rows], key=lambda row: int(row.split(",")[0]))], 1, "step 1 has "),
+                      ([*sound[:begin], *sound[begin + size:]], begin, "expected a row of step 20"),
+                      (sound[:-2 * size], len(sound) - 2 * size, "expected a row of step 50")]
+            if size > 1:
+                faults += [(sound[:begin] + sound[begin + 1:], begin, f"step 20 has {size - 1} rows; expected {size}"),
+                           (changed("20,0,", "20,-5,") if name == "layers.csv" else changed("20,1,", "20,-5,"), begin,
+                            "no run has such a layer")]
+            for lines, at, says in faults:
+                with self.subTest(name, says=says):
+                    path.write_text("\n".join(lines) + "\n")
+                    with self.assertRaisesRegex(ScriptError, rf"{name} line {at + 1}: ({says}).*; restore the log"):
+                        Run(folder).rows(name, ("step", *header.split(",")[1:2]), "")
+            path.write_text("\n".join(sound) + f"\n70,{rows[-1][:9]}")  # torn by a kill: left out
+            self.assertEqual(Run(folder).rows(name, ("step",), "")[-1, 0], 60)
+        path = folder / "metrics.csv"
+        path.write_text(path.read_text() + "30,240,1,,1,1,1,1,1,1,1\n")
+        for command in (("plot.py", "loss", folder), ("compare.py", folder, "--target", "2")):
+            done = self.call(*command)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("metrics.csv line 9: ", done.stderr)
 
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_another_python_first_on_path(self):

@@ -106,7 +106,7 @@ class Axes(MadeRuns):
         by_depth, *_ = plot.layers(shallow, deep).axes  # level: both have the same gradient
         self.assertFalse(self.on_lines(by_depth, "L 3"))
         rows = (shallow / "metrics.csv").read_text().splitlines()
-        (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1", *rows[2:]]) + "\n")
+        (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1,1,1", *rows[2:]]) + "\n")
         axes = plot.loss(shallow, deep).axes[0]
         self.assertFalse(self.on_lines(axes, "▲ 40.5"))
         self.assertEqual([note.get_text() for note in axes.texts if "gram" in note.get_text()],
@@ -233,8 +233,8 @@ class Styles(MadeRuns):
     def test_gradient_norm_and_clipping_are_those_of_the_log(self):
         run = self.make("run")
         rows = (run / "metrics.csv").read_text().splitlines()
-        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1", "2,16,3,,0.001,0.5,1,1,1"])
-                                         + "\n")
+        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1,3,4",
+                                                    "2,16,3,,0.001,0.5,1,1,1,3,0.5"]) + "\n")
         figure = plot_steps.plot(layout.styled(group_by_config([Run(run)])))
         self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
         self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True),

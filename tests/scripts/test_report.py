@@ -177,7 +177,7 @@ class Report(MadeRuns):
 
         wait_for(lambda content: 'http-equiv="refresh"' in content and '"steps":[1,10,20,30,40,50,60]' in content)
         with open(run / "layers.csv", "a", encoding="utf-8") as rows:
-            rows.write("70,0,stream,0,1,1,0,1,1,1,0\n")
+            rows.write("70,0,stream,0,1,1,0,1,1,1,0,,\n")
         wait_for(lambda content: '"steps":[1,10,20,30,40,50,60,70]' in content)
         fcntl.flock(folder, fcntl.LOCK_UN)
         wait_for(lambda content: 'http-equiv="refresh"' not in content and

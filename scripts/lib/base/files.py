@@ -48,6 +48,19 @@ def read_json(path):
         raise ScriptError(f"{printable(path)}: {printable(error)}") from None
 
 
+def whole_lines(file, last=None):
+    """Yields the lines from the place of an open binary file on as text; with `last`, only those in that many bytes at
+    its end. A last line without a newline, which a kill has torn, is left out."""
+    start = os.fstat(file.fileno()).st_size - last if last else 0
+    if start > file.tell():
+        file.seek(start)
+        file.readline()  # the rest of a line
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        yield line.decode("utf-8", "replace")
+
+
 def natural_order(path):
     """A key for sorting paths by the numbers in them: L=2 before L=12, and lr=0.0003 before lr=0.001."""
     number = r"\d+(?:\.\d+)?"

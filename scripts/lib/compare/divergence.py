@@ -1,6 +1,6 @@
 """How a run diverged: the tensor that became non-finite first, and the growth in the steps before."""
 
-from lib.base.command import ScriptError, printable
+from lib.base.command import printable
 from lib.logs import np
 from lib.logs.runs import STEP_BYTES, UNLOGGED
 from lib.logs.sites import SITES
@@ -31,11 +31,10 @@ def _growth_of_layers(run, step):
     """The largest growth of the sites' activations and gradients before the step, and at it where they are still
     finite; "" if nothing is logged."""
     names, depth = (*SITES, "final", "logits"), run.value("model.n_layer")
-    try:
-        rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names),
-                        last=(MOST_STEPS + 2) * STEP_BYTES * (depth + 2))
-    except ScriptError:
+    if not (run.folder / "layers.csv").exists():
         return ""
+    rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names), some=False,
+                    last=(MOST_STEPS + 2) * STEP_BYTES * (depth + 2))
     steps = np.unique(rows[rows[:, 0] < step, 0])[-MOST_STEPS:]
     if not steps.size:
         return ""

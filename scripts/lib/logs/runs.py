@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from lib.base.command import ScriptError, printable
-from lib.base.files import is_locked, natural_order
+from lib.base.files import is_locked, natural_order, whole_lines
 from lib.logs import np
 
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
@@ -94,8 +94,7 @@ class Run:
         keep             (column, names): keeps rows whose cell in that column is in `names`, and appends its index in
                          `names` to the row
         last             read only that many bytes from the end of the file"""
-        lines = self._lines(name, hint, last)
-        _, header = next(lines, (0, []))
+        header = self.header(name, hint)
         missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
         if missing:
             advice = no_column and f"; {no_column}"
@@ -103,38 +102,97 @@ class Run:
         indices = [header.index(c) for c in columns]
         keep_index = header.index(keep[0]) if keep else None
         name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
-        rows = []
-        for number, row in lines:
-            try:
-                name_index = name_indices.get(row[keep_index]) if keep else []
+        numbers, rows = [], []
+        try:
+            for number, cells in self.lines(name, last):
+                name_index = name_indices.get(cells[keep_index]) if keep else []
                 if name_index is not None:
-                    rows.append(_values(row, indices, columns) + name_index)
-            except (ValueError, IndexError):
-                raise ScriptError(f"{self}: {name} line {number}: damaged row") from None
+                    numbers.append(number)
+                    rows.append([float(cells[index] or "nan") for index in indices] + name_index)
+        except ValueError:
+            self._refuse(name, numbers[-1], "a cell is no number")
         if some and not rows:
             raise ScriptError(f"{self}: {name} has no rows yet")
-        return np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
+        rows = np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
+        for column, values in zip(columns, rows.T):
+            is_wrong = ~((values >= 0) & (values <= LARGEST.get(column, 0)) & (values == np.floor(values)))
+            if column in LARGEST and is_wrong.any():
+                self._refuse(name, numbers[is_wrong.argmax()], f"no run has such a {column}")
+        return rows
 
     def records(self, name, hint="not a training run"):
         """Yields each row of a log as {column: number, NaN for an empty cell; text in the columns TEXTS}. `hint` and
         ScriptError: as in rows()."""
-        lines = self._lines(name, hint)
-        _, header = next(lines, (0, []))
-        for number, row in lines:
+        header = self.header(name, hint)
+        for number, cells in self.lines(name):
             try:
-                yield dict(zip(header, _values(row, range(len(header)), header)))
-            except (ValueError, IndexError):
-                raise ScriptError(f"{self}: {name} line {number}: damaged row") from None
+                yield {column: cell if column in TEXTS else float(cell or "nan") for column, cell in zip(header, cells)}
+            except ValueError:
+                self._refuse(name, number, "a cell is no number")
 
-    def _lines(self, name, hint, last=None):
-        """Yields (number, cells) of the complete lines of a log, the header first."""
+    def header(self, name, hint=""):
+        """The columns of a log. ScriptError, with the advice `hint`: there is no such file."""
         try:
-            file = open(self.folder / name, "rb")
+            with open(self.folder / name, "rb") as file:
+                return file.readline().decode("utf-8", "replace").rstrip("\n").split(",")
         except FileNotFoundError:
             raise ScriptError(f"{self}: no {name}; {hint}") from None
-        with file:
-            reader = csv.reader(_complete_lines(file, last))
-            yield from ((reader.line_num, row) for row in reader)
+
+    def lines(self, name, last=None):
+        """Yields (number, cells) of the whole lines below the header of a log; with `last`, of those in that many bytes
+        at its end. ScriptError, with the line, unless they are one trajectory, as CsvWriter::check() of src/io/csv.h
+        has it. Behind the last checkpoint rows may be missing, as a kill tears them."""
+        header, steps, keys = self.header(name), [], []
+        cells_of_key = 3 if header[1:2] == ["layer"] else 1
+        with open(self.folder / name, "rb") as file:
+            file.readline()
+            for number, line in enumerate(whole_lines(file, last), 2):
+                cells = line[:-1].split(",")
+                if len(cells) != len(header) or "\0" in line:
+                    self._refuse(name, number, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
+                steps.append(cells[0])
+                if cells[0] == steps[0]:
+                    keys.append(tuple(cells[:cells_of_key]))
+                yield number, cells
+        saved = 0 if last else int(self.record.get("steps", 0))
+        self._check_steps(name, steps, len(steps if last else set(keys)), saved)
+
+    def _check_steps(self, name, steps, most, saved):
+        """Refuses a log unless its rows, of these steps, are one trajectory: `most` rows a step, fewer only from `saved`
+        on, the step of the last checkpoint."""
+        strange = next((at for at, step in enumerate(steps) if not step.isdecimal() or int(step) > LARGEST["step"]), None)
+        if strange is not None:
+            self._refuse(name, strange + 2, f"{printable(steps[strange])} is no step")
+        steps = np.array(steps, int)
+        for at in np.flatnonzero(np.diff(steps) < 0)[:1]:
+            self._refuse(name, at + 3, f"step {steps[at + 1]} follows step {steps[at]}")
+        distinct, starts, counts = np.unique(steps, return_index=True, return_counts=True)
+        for at in np.flatnonzero((counts > most) | ((counts < most) & (distinct < saved)))[:1]:
+            self._refuse(name, starts[at] + 2, f"step {distinct[at]} has {counts[at]} rows; expected {most}")
+        for step in np.setdiff1d(self._due(name, saved), distinct)[:1]:
+            at = np.searchsorted(steps, step)
+            self._refuse(name, at + 2, f"expected a row of step {step}")
+
+    def _due(self, name, saved):
+        """The steps before `saved` at which a log must have rows, by the rule of Trainer::plan() in src/train/trainer.cpp:
+        those after `logged_since`, which older versions did not write."""
+        def number(key):
+            return value if isinstance(value := self.value(key), int) and value > 0 else 0
+
+        def multiples(every):
+            return steps % (every or math.inf) == 0
+
+        steps = np.arange(self.record.get("logged_since", saved) + 1, min(saved, LARGEST["step"]))
+        is_metrics = name == "metrics.csv"
+        every = number("log.every" if is_metrics else "log.layers_every")
+        first = 1 if is_metrics else max(1, number("log.layers_first"))
+        due = multiples(every) | (steps <= (every and first))
+        if is_metrics and (self.value("data.val_path") or self.value("data.val_fraction")):
+            due |= multiples(number("eval.every"))
+        return steps[due]
+
+    def _refuse(self, name, number, what):
+        raise ScriptError(f"{self}: {name} line {number}: {what}; restore the log, or train the run again", 1)
 
     @functools.cached_property
     def record(self):
@@ -173,11 +231,10 @@ class Run:
         return int(max(self.record.get("steps", 0), self._column("step").max(initial=0)))
 
     def _column(self, column):
-        """The steps at which metrics.csv has a value in the column and these values; none if it cannot be read."""
-        try:
-            rows = self.rows("metrics.csv", ("step", column), "not a training run", some=False)
-        except ScriptError:
+        """The steps at which metrics.csv has a value in the column and these values; none if it has no such column."""
+        if not (self.folder / "metrics.csv").exists() or column not in self.header("metrics.csv"):
             return np.empty((0, 2))
+        rows = self.rows("metrics.csv", ("step", column), "", some=False)
         return rows[~np.isnan(rows[:, 1])]
 
     @property
@@ -191,36 +248,12 @@ class Run:
         return step if isinstance(step, int) else otherwise
 
 
-COUNTS = ("steps", "params", "vocab")  # whole numbers in summary.json
+COUNTS = ("steps", "logged_since", "params", "vocab")  # whole numbers in summary.json
 
 
 def _is_metric(key, value):
     """Whether a member of summary.json is a number that a run can write there."""
     return type(value) in (int, float) and (key not in COUNTS or 0 <= value < 1 << 53 and value == int(value))
-
-
-def _values(row, indices, columns):
-    """The cells at these indices as numbers, NaN for empty ones, or as texts in the columns TEXTS; ValueError or
-    IndexError if a run cannot have written them."""
-    values = [row[index] if column in TEXTS else float(row[index] or "nan") for index, column in zip(indices, columns)]
-    for column, value in zip(columns, values):
-        if column in LARGEST and not (0 <= value <= LARGEST[column] and value == int(value)):
-            raise ValueError
-    return values
-
-
-def _complete_lines(file, last=None):
-    """Yields the lines of a binary file as text: the header, then, with `last`, only the lines in that many bytes at the
-    end of the file. A last line without a newline, which a kill has torn, is dropped."""
-    yield file.readline().decode("utf-8", "replace")
-    start = os.fstat(file.fileno()).st_size - last if last else 0
-    if start > file.tell():
-        file.seek(start)
-        file.readline()  # the rest of a line
-    for line in file:
-        if not line.endswith(b"\n"):
-            return
-        yield line.decode("utf-8", "replace")
 
 
 def find_runs(paths, needed, unreadable=None):

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import dataclasses
 import heapq
+import itertools
 import json
 import os
 import statistics
@@ -12,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from lib.base.files import whole_lines
 from lib.base.progress import counted
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
@@ -92,11 +94,8 @@ def step_seconds(run, jobs, seconds, start):
 def logged(folder):
     """[(step, seconds)] of the first and the last whole row of a run's metrics.csv; fewer if it has fewer rows."""
     with contextlib.suppress(OSError), open(folder / "metrics.csv", "rb") as file:
-        lines = [file.readline(), file.readline()]
-        file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - ROW_BYTES))
-        lines += file.read().splitlines(keepends=True)
-        whole = [line.decode("utf-8", "replace") for line in lines if line.endswith(b"\n")]
-        rows = csv.DictReader([*whole[:2], *whole[2:][-1:]])
+        first = [*itertools.islice(whole_lines(file), 2)]
+        rows = csv.DictReader([*first, *[*whole_lines(file, ROW_BYTES)][-1:]])
         return [(int(row["step"]), float(row["seconds"])) for row in rows]
     return []
 

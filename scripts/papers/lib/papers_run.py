@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lib.base import processors
 from lib.base.command import ROOT, program
-from lib.base.files import read_json, write_atomically
+from lib.base.files import read_json, whole_lines, write_atomically
 from lib.logs import np
 from lib.logs.runs import Run
 from lib.model.measures import Model
@@ -66,8 +66,8 @@ def output_of(command, show=False):
 
 def read_csv(path):
     """The rows of a CSV file, {column: text} each."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    with open(path, "rb") as file:
+        return list(csv.DictReader(whole_lines(file)))
 
 
 def last_change(*files):
