@@ -137,7 +137,7 @@ class Readme(CliTest):
 
     def test_snippets_of_the_scripts_page(self):
         for code in blocks("python", "scripts/README.md"):
-            if "wandb" in code and importlib.util.find_spec("wandb") is None:
+            if "tensorboardX" in code and importlib.util.find_spec("tensorboardX") is None:
                 continue
             self.normscope("-c", code, program=sys.executable)
         self.assertGreater(os.path.getsize(self.path("layers.pdf")), 10_000)
