@@ -9,18 +9,15 @@ In a notebook each kind is a function that returns a matplotlib figure:
 
 import functools
 import sys
-from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base.command import Parser, main
 from lib.compare.groups import group_by_config
-from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
-                         plot_steps)
+from lib.figures.kinds import KINDS
 from lib.figures.layout import PAPERS, look, styled
 from lib.figures.output import output_path, save
 from lib.logs.runs import find_runs
-from lib.logs.sites import SITES
 
 EXAMPLES = """examples:
   scripts/plot.py layers runs/quickstart/pre runs/quickstart/post -o layers.png
@@ -31,51 +28,10 @@ EXAMPLES = """examples:
 """
 
 
-def numbers(text):
-    """The whole numbers of a list such as "1,3"."""
-    return [int(part) for part in text.split(",")]
-
-
-STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
-                   "help": "step of the panels by depth, may be repeated (default: the last logged with finite values; "
-                           "cosine: the first, too)"})
-PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
-                       "help": "draw only these panels, counted from 1 in the order of reading"})
-LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
-THEORY = ("--theory", {"action": "store_true", "help": "points: the first logged step, or --step's; dashed, whatever the "
-                                                    "step: what theory predicts of fresh weights, for which the run's "
-                                                    "text is read"})
-SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
-                   "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
-LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
-                  "help": "the horizontal axis: step (the default), tokens or seconds"})
-FINAL_X = ("--x", {"metavar": "KEY", "help": "the key of the horizontal axis, such as train.lr (default: the number in "
-                                              "which the runs have most values)"})
-
-# A kind of picture: `plot(groups, paper=None, **options)`, which drawing.drawing has decorated, returns the figure of
-# groups of runs; `needed`: the file that each run must have; `options`: (flag, argparse's settings) of the command.
-Kind = namedtuple("Kind", "plot needed help options")
-KINDS = {
-    "layers": Kind(plot_layers.plot, "layers.csv", "gradients and activations of the residual stream",
-                   (STEP, THEORY, PANELS)),
-    "steps": Kind(plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor",
-                  (PANELS,)),
-    "heatmap": Kind(plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,)),
-    "branches": Kind(plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
-                     (STEP, PANELS)),
-    "heads": Kind(plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS)),
-    "cosine": Kind(plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
-                   (STEP, LOG, PANELS)),
-    "loss": Kind(plot_loss.plot, "metrics.csv", "training and validation loss, and those of n-gram models (training: a "
-                 "moving median over a twentieth of the rows of the seeds' mean; band: the seeds' range, row by row)",
-                 (LOSS_X,)),
-    "final": Kind(plot_final.plot, "metrics.csv", "the final loss against a key in which the runs differ", (FINAL_X,)),
-}
-
-
 def figure(kind, *folders, **options):
     """The matplotlib figure of this kind of some run, probe or sweep folders. Options are those of the command: step=N
-    or [N, ...], panels=[N, ...], theory=True, log=True, site=NAME, x="tokens"; and paper=INCHES."""
+    or [N, ...], panels=[N, ...], theory=True, log=True, site=NAME, x="tokens", ylim=(low, high), last=N; and
+    paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):
@@ -83,7 +39,11 @@ def figure(kind, *folders, **options):
     return drawn
 
 
-layers, steps, heatmap, branches, heads, cosine, loss, final = (functools.partial(figure, kind) for kind in KINDS)
+def __getattr__(kind):
+    """plot.layers, plot.loss, ...: figure() of each kind."""
+    if kind in KINDS:
+        return functools.partial(figure, kind)
+    raise AttributeError(f"plot has no kind of picture called {kind}")
 
 
 def arguments():

@@ -13,12 +13,10 @@ from lib.base.command import Parser, ScriptError, main, printable
 from lib.base.files import write_atomically
 from lib.compare.comparison import comparison
 from lib.compare.groups import shared_settings
-from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
-                         plot_steps)
+from lib.figures.kinds import KINDS
 from lib.figures.layout import styled
 from lib.figures.output import file_bytes, output_path
 from lib.logs.runs import RUNNING, find_runs, shortened
-from lib.logs.sites import Branches, Site, TokenCosine
 from lib.page.report_data import page_data
 from lib.page.report_page import bullets, folded, notes, page, picture, pre, section, swatch, table, text
 
@@ -68,8 +66,8 @@ def metric_cell(metric):
 
 
 def drawn(title, caption, groups, read, plot):
-    """A folded still picture, by `plot(groups)`, of the runs for which `read(run)` raises no ScriptError, with notes of
-    the other runs and their reasons."""
+    """A folded still picture, by `plot(groups)`, of the runs for which `read(run)` raises no error, with notes of the
+    other runs and their reasons."""
     reasons, kept = {}, []
     for group in groups:
         good = []
@@ -77,7 +75,7 @@ def drawn(title, caption, groups, read, plot):
             try:
                 read(run)
                 good.append(run)
-            except ScriptError as error:
+            except (ScriptError, ValueError) as error:  # a damaged file is no reason to lose the page
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
             kept.append(group.restricted_to(good))
@@ -86,7 +84,7 @@ def drawn(title, caption, groups, read, plot):
         return folded(text(title), "<p>No run has logged the data of this picture.</p>" + notes(left_out), still=True)
     try:
         figure = plot(kept)
-    except ScriptError as error:
+    except (ScriptError, ValueError) as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
     names = ", ".join(group.legend() for group in kept)
     image = picture(file_bytes(figure, "svg"), f"{title}: {names}", caption)
@@ -95,53 +93,12 @@ def drawn(title, caption, groups, read, plot):
 
 def pictures(groups):
     """The section of still pictures, which a browser without scripts shows too."""
-
-    def losses(run):
-        if run.probe:
-            raise ScriptError(f"{run}: a probe does not train")
-        run.rows("metrics.csv", ("step", "train_loss", "val_loss"), "not a training run")
-
-    def several_steps(run):
-        if Site(run).steps.size < 2:
-            raise ScriptError(f"{run}: one step is logged, a map needs two")
-
-    def by_theory(kept):
-        return plot_layers.plot(kept, theory=True)
-
-    ended = [group for group in groups if any(run.diverged or "final_val_loss" in run.record for run in group.runs)]
-    # (title, caption, a reader that raises a ScriptError for a run that the picture cannot show, the plot)
-    rows = (
-        ("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count "
-         "the training text's characters, on the validation text. A model that stays at the unigram level has learnt "
-         "letter frequencies, not order.",
-         losses, plot_loss.plot),
-        ("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
-         "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing, as "
-         "the picture by layer shows.",
-         plot_steps.Steps, plot_steps.plot),
-        ("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens' "
-         "vectors point in one direction. A norm of the sum then shrinks what is left of their differences, and with them "
-         "the gradient of the next picture.",
-         TokenCosine, plot_cosine.plot),
-        ("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
-         "blocks; one that falls by powers of ten does not.", Site, plot_layers.plot),
-        ("Before training, and by theory", "Points: the first logged step; dashed: the values that scripts/predict.py "
-         "predicts for the config, whatever the seed. Placements that train very differently may still be alike here.",
-         Site, by_theory),
-        ("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A "
-         "gradient that darkens from below no longer reaches the first blocks.", several_steps, plot_heatmap.plot),
-        ("Branch over stream", "The size of each sublayer's output, as added, over that of the stream that it joins. "
-         "Far below 1, the block changes little.", Branches, plot_branches.plot),
-        ("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest logits. "
-         "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
-         "vectors of the stream have become equal.", plot_heads.heads, plot_heads.plot),
-        *((f"Final loss against {key}", "The mean of the seeds, and the range; crosses: diverged runs. The best value "
-           "lies at the bottom of a curve: where that is at the edge, try further.", plot_final.final_loss,
-           functools.partial(plot_final.plot, x=key)) for key in plot_final.numeric_keys(ended)[:1]))
+    stills = [drawn(title, caption, groups, kind.read, functools.partial(kind.plot, **options))
+              for kind in KINDS.values() if kind.suits(groups) for title, caption, options in kind.stills]
     return section("Pictures", "The pictures of scripts/plot.py, each with a line on what to look for. To see why a "
                    "placement does not learn, look at its loss, then at the cosine between tokens, then at the "
                    "gradient by layer.",
-                   *(drawn(title, caption, groups, read, plot) for title, caption, read, plot in rows))
+                   *stills)
 
 
 def samples(groups):

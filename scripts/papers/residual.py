@@ -3,8 +3,8 @@
 import math
 
 from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, choices, config_of, depth_ticks, draw, drawing,
-                                   figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, scale_y,
-                                   stays_at_unigram, sweep, write_unit)
+                                   figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, scale_of,
+                                   set_scale, stays_at_unigram, sweep, write_unit)
 
 DEPTHS = [2, 4, 8, 16, 32, 48]
 STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),
@@ -48,6 +48,6 @@ def picture(results):
     for (placement, residual), style in STYLES.items():
         drawn.append(np.array([results["gradient"][placement, residual, depth][0] for depth in DEPTHS]).T)
         draw(axes, DEPTHS, drawn[-1], Line(*style), "o")
-    scale_y(axes, drawn, log=True)
+    set_scale(axes, scale_of(drawn, log=True))
     depth_ticks(axes, DEPTHS)
     return figure

@@ -39,7 +39,7 @@ class Plots(MadeRuns):
         for seed in (1, 2, 3):
             self.make(f"s{seed}", train__seed=seed, log__every=seed)
         svg = self.plot("layers", "s1", "s2", "s3", "s3/")
-        self.has(svg, "pre · layernorm (mean and range of 3 seeds)")
+        self.has(svg, "pre · layernorm (mean, geometric on logarithmic axes, and range of 3 seeds)")
         self.has(self.plot("loss", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
         self.make("again/s1", steps=(1,))
         self.has(self.plot("layers", "s1", "again/s1", "--step", "1"), "s1 · pre · layernorm",
@@ -52,9 +52,9 @@ class Plots(MadeRuns):
         for seed in (4, 5):
             self.make(f"fake-probe/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         self.has(self.plot("layers", "fake-probe"), "Gradient by depth, at initialisation",
-                 "pre · layernorm (mean and range of 2 seeds)")
+                 "pre · layernorm (mean, geometric on logarithmic axes, and range of 2 seeds)")
         mixed = self.plot("layers", "fake-probe", self.make("trained", train__steps=30))
-        self.has(mixed, "30 steps", "0 steps (mean and range of 2 seeds)")
+        self.has(mixed, "30 steps", "0 steps (mean, geometric on logarithmic axes, and range of 2 seeds)")
         self.refused("plot.py", "loss", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
 
     def test_nothing_finite(self):

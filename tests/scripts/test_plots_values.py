@@ -81,17 +81,19 @@ class Maps(MadeRuns):
 
 
 class Axes(MadeRuns):
-    def test_a_logarithmic_axis_shows_all_that_is_finite(self):
+    def test_a_diverged_run_is_drawn_as_far_as_the_others_allow_and_marked(self):
         lost = self.make("lost", model__norm="none", diverged=True)
         rows = (lost / "layers.csv").read_text().splitlines()
         wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows
                 if row.startswith("60,")]
         (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
-        figure = plot_layers.plot(layout.styled(group_by_config([Run(lost), Run(self.make("fine"))])))
-        for axes, top in zip(figure.axes[:2], (1e20, 1e12)):
-            self.assertEqual(axes.get_yscale(), "log")
-            self.assertTrue(top < axes.get_ylim()[1] < 1e3 * top)
-            self.assertEqual([note for note in axes.texts if "▲" in note.get_text()], [])
+        for runs, is_cut in (([lost, self.make("fine")], True), ([lost], False)):
+            figure = plot.layers(*runs)
+            for axes, top, mark in zip(figure.axes[:2], (1e20, 1e12), ("10²⁰", "10¹²")):
+                self.assertEqual(axes.get_ylim()[1] < top / 1e6, is_cut)
+                self.assertEqual([note.get_text() for note in axes.texts if "▲" in note.get_text()],
+                                 [f"{mark} ▲"] * is_cut)
+            self.assertEqual("beyond the axis" in [text.get_text() for text in figure.legends[0].get_texts()], is_cut)
 
     def on_lines(self, axes, name):
         """Whether the text of an annotation lies on a line."""
@@ -103,8 +105,6 @@ class Axes(MadeRuns):
 
     def test_names_and_marks_lie_on_no_line_and_leave_the_curves_their_axis(self):
         shallow, deep = self.make("shallow"), self.make("deep", model__n_layer=12)
-        by_depth, *_ = plot.layers(shallow, deep).axes  # level: both have the same gradient
-        self.assertFalse(self.on_lines(by_depth, "L 3"))
         rows = (shallow / "metrics.csv").read_text().splitlines()
         (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1,1,1", *rows[2:]]) + "\n")
         axes = plot.loss(shallow, deep).axes[0]
@@ -116,7 +116,24 @@ class Axes(MadeRuns):
     def test_smoothing(self):  # over a twentieth: of 20 rows among 400, what fills the larger half stays
         losses = np.zeros(400)
         losses[100:109] = losses[200:212] = 1
-        self.assertEqual(np.flatnonzero(plot_loss.smooth(losses)).tolist(), list(range(200, 212)))
+        self.assertEqual(np.flatnonzero(plot_loss.smooth(losses, range(400))).tolist(), list(range(200, 212)))
+
+    def test_the_line_of_diverging_seeds_lies_in_their_band_and_is_thinned(self):
+        folders, steps = [], np.arange(1, 5001)
+        for seed in (1, 2, 3):
+            folders.append(self.make(f"s{seed}", train__seed=seed, diverged=True))
+            losses = np.exp(np.random.default_rng(seed).normal(0, 5, 5000) + np.maximum(0, steps - 4900) / 3)
+            (folders[-1] / "metrics.csv").write_text("step,train_loss,val_loss,tokens\n" + "".join(
+                f"{step},{loss},,1\n" for step, loss in zip(steps, losses)))
+        (group,) = layout.styled(group_by_config([Run(folder) for folder in folders]))
+        tables = {run: plot_loss.loss_table(run, "step") for run in group.runs}
+        drawn = plot_loss.losses_of(group, tables, log=True)
+        mean, low, high = panels.band(drawn.rows, log=True)
+        np.testing.assert_allclose(mean, np.exp(np.log(drawn.rows).mean(axis=0)))
+        np.testing.assert_array_equal([low, high], [drawn.low, drawn.high])
+        self.assertTrue((low <= mean).all() and (mean <= high).all() and mean.size == plot_loss.MOST_POINTS)
+        for row, table in zip(drawn.rows, tables.values()):
+            self.assertLessEqual(set(row), set(table[:, plot_loss.TRAIN]))  # no value that no row has
 
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
         low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3},
@@ -285,7 +302,7 @@ class Styles(MadeRuns):
         self.assertEqual(plot_final.numeric_keys(group_by_config(find_runs([self.root / "r"], ""))),
                          ["train.lr"])
         self.refused("plot.py", "final", "r", "--x", "train.steps",
-                     says="--x: got train.steps, in which the runs do not differ; they differ in model.norm_placement, tr")
+                     says="--x: got train.steps, in which alone runs differ; they differ in model.norm_placement, tr")
 
     def test_branches_are_those_of_the_log(self):
         branches = Branches(Run(self.make("run")))

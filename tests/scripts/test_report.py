@@ -136,8 +136,8 @@ class Report(MadeRuns):
             self.assertIn("Left out: " + note, page.texts["note"])
         self.assertEqual(page.images, PICTURES)
         self.assertEqual(self.report("p").images, [*PICTURES[2:5], *PICTURES[6:]])
-        other = self.make("other", diverged=True)
-        self.assertEqual(self.report(lost, other).images, [*PICTURES, "Final loss against train.lr"])
+        more = [self.make(f"{rate}", diverged=True, train__lr=rate) for rate in (1.0, 3.0)]
+        self.assertEqual(self.report(lost, *more).images, [*PICTURES, "Final loss against a key"])
 
     def test_numbers_are_those_of_the_logs_and_a_long_run_is_thinned(self):
         run = self.make("long", steps=(1, *range(10, 20_000, 10)), model__n_layer=2, decay=0.1)

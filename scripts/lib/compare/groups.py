@@ -11,7 +11,7 @@ from lib.compare.configs import Config, configs_of
 from lib.compare.labels import RUN, set_labels, value_text
 from lib.logs.runs import NORM, PLACEMENT, shortened
 
-MEAN = "mean and range of"  # seeds
+MEAN, GEOMETRIC = "mean and range of", "geometric mean and range of"  # seeds
 
 
 class Group:

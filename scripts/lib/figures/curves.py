@@ -4,11 +4,12 @@ import math
 from collections import namedtuple
 
 from lib.base.command import ScriptError
-from lib.compare.groups import shared_settings
+from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import end_names, facets, group_handles, new_figure, split_by_values
-from lib.figures.panels import (band, block_ticks, draw, end_mark, last_point, name_ends, scale_y, set_panel_titles,
-                                style_legend, whole_x, write_unit)
+from lib.figures.layout import end_names, facets, group_handles, new_figure, scaled, split_by_values
+from lib.figures.panels import (band, block_ticks, draw, end_mark, last_point, mark_handles, name_ends, on_steps,
+                                set_panel_titles, set_scale, style_legend, whole_x, write_unit)
+from lib.figures.scale import near, scale_of
 from lib.logs import np
 from lib.logs.sites import FIRST
 
@@ -16,21 +17,26 @@ from lib.logs.sites import FIRST
 # array (steps, layers 0..L) or, without `blocks`, (steps). The series of a group of runs are one line, their mean,
 # with a band from the least to the largest: many tensors of a run do not fit a Picture (plot_heatmap.py draws its own).
 # `log`: whether the axis is logarithmic (None: if values span decades); `blocks`: those drawn against the step, the
-# first one thick, a second one thin; −1 is the last.
-Measure = namedtuple("Measure", "name value unit log blocks", defaults=[()])
+# first one thick, a second one thin; −1 is the last; `shares`: whether panels of the same unit share a scale.
+Measure = namedtuple("Measure", "name value unit log blocks shares", defaults=[(), True])
 # `read(run)` gives the list of a run's series; `first`: the first block with values; `by_measure`: the panels of a
 # measure follow one another and share a scale (else panels of one step or training do).
 # `steps`: of the panels by depth, unless others are asked for.
 Picture = namedtuple("Picture", "title read measures first by_measure steps", defaults=[0, False, (None,)])
-# A panel as data. `curves`: list of Curve; `thin`: the names of the thick and the thin line, if there are both.
-Panel = namedtuple("Panel", "measure title by_step curves thin", defaults=[()])
-# The line of a group: `rows`, an array (series, x); `ends`: the last finite points of diverged runs.
-Curve = namedtuple("Curve", "group x rows ends is_thin", defaults=[(), False])
+# A panel as data. `first`: where its x axis begins; `curves`: list of Curve; `thin`: the names of the thick and the thin
+# line, if there are both; `extras`: list of Extra; `scale`: of the y axis.
+Panel = namedtuple("Panel", "measure title by_step first curves thin extras scale", defaults=[(), (), None])
+# The line of a group: `rows`, an array (series, x); `lost`, for each series whether its run diverged; `ends`: the last
+# finite points of diverged runs.
+Curve = namedtuple("Curve", "group x rows lost ends is_thin", defaults=[(), False])
+# A line beside those of the runs: `values` by block, or a level across the panel; `factor`: of the band around it.
+Extra = namedtuple("Extra", "values color dash factor", defaults=[1.0])
 
 
-def panels_of(picture, groups, steps, over_time=True):
+def panels_of(picture, groups, steps, over_time=True, last=None):
     """The list of a picture's panels, in the order of reading: each measure by depth at each of `steps` for each of
-    layout.facets and, `over_time`, during training, if more than one step was logged and there is one facet."""
+    layout.facets and, `over_time`, during training, if more than one step was logged and there is one facet. `last`:
+    the number of steps of the panels of training; None: all."""
     series = {group: sum(map(picture.read, group.runs), []) for group in groups}
     every, faceted = sum(series.values(), []), facets(groups)
     has_several = max(s.steps.size for s in every) > 1
@@ -42,21 +48,28 @@ def panels_of(picture, groups, steps, over_time=True):
         curves = []
         for group in members:
             rows = np.stack([getattr(s, measure.value)[s.index(step)] for s in series[group]])
-            curves.append(Curve(group, np.arange(rows.shape[1]), rows))
-        return Panel(measure, ", ".join([f"{measure.name} by depth", *filter(None, [facet]), *when]), False, curves)
+            curves.append(Curve(group, np.arange(rows.shape[1]), rows, lost_among(series[group])))
+        return Panel(measure, ", ".join([f"{measure.name} by depth", *filter(None, [facet]), *when]), False,
+                     picture.first, curves)
 
+    first = max(0, max(s.steps[-1] for s in every) - last) if last else 0
     rows = [(by_depth, facet, members, step) for facet, members in faceted for step in steps]
     if not picture.measures[0].blocks:
-        rows = [(by_step, facet, {group: series[group] for group in members}) for facet, members in faceted]
+        rows = [(by_step, facet, {group: series[group] for group in members}, first) for facet, members in faceted]
     elif has_time:
-        rows.append((by_step, "", series))
+        rows.append((by_step, "", series, first))
     if picture.by_measure:
         return [make(measure, *row) for measure in picture.measures for make, *row in rows]
     return [make(measure, *row) for make, *row in rows for measure in picture.measures]
 
 
-def by_step(measure, facet, series):
-    """The panel of a measure against the step. `series`: {group: its series}."""
+def lost_among(series):
+    """Which of the series are of runs that diverged, as a list."""
+    return [s.run.diverged for s in series]
+
+
+def by_step(measure, facet, series, first):
+    """The panel of a measure against the step, after the step `first`. `series`: {group: its series}."""
     depths = {getattr(s, measure.value).shape[1] - 1 for s in sum(series.values(), [])} if measure.blocks else set()
     blocks = measure.blocks[:1] if depths == {1} else measure.blocks or (None,)
     last = f"block {max(depths, default=0)}" if len(depths) == 1 else "last block"
@@ -69,15 +82,18 @@ def by_step(measure, facet, series):
         title = f"{measure.name} during training, {words}"
     curves = []
     for group, members in series.items():
-        steps = np.unique(np.concatenate([s.steps for s in members]))
         for block in blocks:
-            rows = np.full((len(members), steps.size), np.nan)  # as runs are logged at their own steps
-            for row, s in zip(rows, members):
-                values = getattr(s, measure.value)
-                row[np.searchsorted(steps, s.steps)] = values if block is None else values[:, block]
-            ends = [last_point(steps, band(rows[[s.run is run for s in members]])[0]) for run in group.diverged]
-            curves.append(Curve(group, steps, rows, list(filter(None, ends)), block is not blocks[0]))
-    return Panel(measure, title, True, curves, names if len(blocks) > 1 else ())
+            values = [getattr(s, measure.value) for s in members]
+            steps, rows = on_steps([s.steps for s in members],
+                                   values if block is None else [layers[:, block] for layers in values])
+            shown = steps > first if first else steps >= 0  # a probe logs step 0
+            if not shown.any():
+                continue
+            ends = [last_point(steps[shown], band(rows[[s.run is run for s in members]])[0][shown])
+                    for run in group.diverged]
+            curves.append(Curve(group, steps[shown], rows[:, shown], lost_among(members), list(filter(None, ends)),
+                                block is not blocks[0]))
+    return Panel(measure, title, True, first, curves, names if len(blocks) > 1 else ())
 
 
 def when_shown(series, step):
@@ -91,50 +107,84 @@ def when_shown(series, step):
     return f"{'first' if step == FIRST else 'last'} step of each ({steps[0]}–{steps[-1]})"
 
 
+def with_scales(panels, by_measure, limits=None):
+    """The panels with their scales: those of a unit share one, by depth and by step apart (`by_measure`: together). What
+    a diverged run reached must not squash the other lines: it is drawn as far as near() says. `limits`: (low, high) of
+    all."""
+    alike = {}  # {what has one scale: its panels}
+    for number, panel in enumerate(panels):
+        own = panel.title if not panel.measure.shares else panel.by_step and not by_measure
+        alike.setdefault((panel.measure.unit, own), []).append(number)
+    result = list(panels)
+    for numbers in alike.values():
+        curves = [curve for number in numbers for curve in panels[number].curves]
+        extras = [extra for number in numbers for extra in panels[number].extras]
+        sound = [curve.rows[~np.array(curve.lost)] for curve in curves]
+        lost = [curve.rows[curve.lost] for curve in curves]
+        starts = [curve.rows[curve.lost][:, :1] for curve in curves if panels[numbers[-1]].by_step]
+        values = [*sound, *(near(rows, [*sound, *starts]) for rows in lost)]
+        values += [extra.values * factor for extra in extras for factor in (1 / extra.factor, extra.factor)]
+        scale = scale_of(values, panels[numbers[0]].measure.log, limits)
+        for number in numbers:
+            result[number] = panels[number]._replace(scale=scale)
+    return result
+
+
+def values_of(panels):
+    """[(values, scale)] of the curves of panels."""
+    return [(band(curve.rows, is_log(panel)), panel.scale) for panel in panels for curve in panel.curves]
+
+
+def is_log(panel):
+    """Whether the panel's y axis is logarithmic: a mean is then the geometric one."""
+    return bool(panel.scale) and panel.scale.kind == "log"
+
+
+def statistic_of(panels):
+    """What lines and bands show of the seeds, for the subtitle."""
+    if not any(map(is_log, panels)):
+        return MEAN
+    return GEOMETRIC if all(map(is_log, panels)) else "mean, geometric on logarithmic axes, and range of"
+
+
 # ---- drawing ----------------------------------------------------------------------------------------------------
 
 
 @drawing
-def plot(picture, groups, step=None, panels=None, over_time=True, points=False, overlay=None, subtitle="", handles=None,
-         notes=()):
+def plot(picture, groups, step=None, panels=None, over_time=True, points=False, extras=None, subtitle="", handles=None,
+         notes=(), ylim=None, last=None):
     """The figure of a Picture.
 
     step       the step or the list of steps of the panels by depth; None: those of the picture
     panels     the numbers of the panels to draw, counted from 1 in the order of reading; None: all
     over_time  whether to draw panels of training
     points     draw points instead of lines by depth
-    overlay    a function (axes, Panel) that draws more, and returns the list of the values drawn
+    extras     a function that gives a Panel's list of Extra
     subtitle   text to add to the subtitle
     handles    a function that changes the list of the legend's handles
-    notes      lines below the panels"""
+    notes      lines below the panels
+    ylim       (low, high) of the y axes; None: those that the values need
+    last       the number of steps of the panels of training; None: all"""
     steps = step if isinstance(step, (list, tuple)) else picture.steps if step is None else [step]
-    shown = panels_of(picture, groups, steps, over_time)
+    shown = panels_of(picture, groups, steps, over_time, last)
     columns = 3 if picture.by_measure and len(shown) % (3 * len(picture.measures)) == 0 else 2
-    shown = chosen(shown, panels)
+    shown = [panel._replace(extras=extras(panel) if extras else ()) for panel in chosen(shown, panels)]
+    shown = with_scales(shown, picture.by_measure, ylim)
     columns = min(columns, len(shown))
     drawn, missing = split_by_values(groups, lambda group: any(
         np.isfinite(curve.rows).any() for panel in shown for curve in panel.curves if curve.group is group))
-    names, entries = end_names(groups), group_handles(drawn)
+    names, statistic = end_names(groups), statistic_of(shown)
+    entries = group_handles(drawn, statistic)
+    entries = (handles(entries) if handles else entries) + mark_handles(
+        values_of(shown), any(curve.ends for panel in shown for curve in panel.curves))
     figure, axes = new_figure(math.ceil(len(shown) / columns), columns, 3.45, picture.title,
-                              shared_settings(groups) + subtitle, handles(entries) if handles else entries, names=names,
+                              shared_settings(groups, statistic) + subtitle, entries, names=names,
                               notes=[*notes, *missing], panels=len(shown))
     for axis, panel in zip(axes, shown):
-        draw_curves(axis, panel, picture.first, points)
-    scales = {}  # {what has one scale: its panels}
-    for axis, panel in zip(axes, shown):
-        scales.setdefault((panel.measure.unit, panel.by_step and not picture.by_measure), []).append((axis, panel))
-    for alike in scales.values():
-        values = [curve.rows for _, panel in alike for curve in panel.curves]
-        values += [more for axis, panel in alike if overlay for more in overlay(axis, panel)]
-        for axis, panel in alike:
-            scale_y(axis, values, panel.measure.log)
-            if panel.thin:
-                style_legend(axis, panel.thin)
-            for curve in panel.curves:
-                for end in curve.ends:
-                    end_mark(axis, end, curve.group.color)
-            write_unit(axis, panel.measure.unit)
-            name_ends(axis, names)
+        draw_panel(axis, panel, points)
+        write_unit(axis, panel.measure.unit)
+        if panel.by_step or len({curve.x[-1] for curve in panel.curves}) == 1:
+            name_ends(axis, names)  # lines of several depths end amid other lines: the legend has their names
     set_panel_titles(axes, [panel.title for panel in shown])
     for axis in axes[len(shown):]:
         axis.remove()
@@ -151,14 +201,28 @@ def chosen(panels, numbers):
     return [panels[number - 1] for number in numbers]
 
 
-def draw_curves(axes, panel, first, points):
-    """Draws the curves of a panel, and sets its x axis."""
+def draw_panel(axes, panel, points):
+    """Draws a panel's curves, and sets its axes."""
     for curve in panel.curves:
         draw(axes, curve.x, curve.rows, curve.group, curve.group.marker, second=curve.is_thin,
-             line=panel.by_step or not points)
+             line=panel.by_step or not points, log=is_log(panel))
+    for extra in panel.extras:
+        if np.ndim(extra.values) == 0:
+            axes.axhline(extra.values, color=extra.color, linewidth=scaled(1.2), linestyle=extra.dash, zorder=1)
+            continue
+        axes.plot(extra.values, color=extra.color, linewidth=scaled(1.2), linestyle=extra.dash, zorder=2.5)
+        if extra.factor != 1:
+            axes.fill_between(range(len(extra.values)), extra.values / extra.factor, extra.values * extra.factor,
+                              color=extra.color, alpha=0.16, linewidth=0)
+    set_scale(axes, panel.scale)
+    if panel.thin:
+        style_legend(axes, panel.thin)
+    for curve in panel.curves:
+        for end in curve.ends:
+            end_mark(axes, end, curve.group.color)
     last = max(curve.x[-1] for curve in panel.curves)
-    whole_x(axes, last)
+    whole_x(axes, last, first=panel.first if panel.by_step else 0)
     if not panel.by_step:
-        axes.set_xlim(left=first - 0.02 * last - 0.05)
-        axes.set_xticks(sorted({max(tick, first) for tick in block_ticks(last)}))
-    axes.set_xlabel("step" if panel.by_step else "block" if first else "block (0 = embedding output)")
+        axes.set_xlim(left=panel.first - 0.02 * last - 0.05)
+        axes.set_xticks(sorted({max(tick, panel.first) for tick in block_ticks(last)}))
+    axes.set_xlabel("step" if panel.by_step else "block" if panel.first else "block (0 = embedding output)")

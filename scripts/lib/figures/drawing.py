@@ -7,7 +7,8 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 
 from lib.figures.layout import look, scaled, text_size
-from lib.figures.panels import BLANK, put_where_free, tick_text
+from lib.figures.panels import BLANK, put_where_free
+from lib.figures.scale import tick_text
 from lib.logs import np
 
 SHIFTS = (-5, 5, 12, 20, 30)  # points from a value's place to the mark of it: the first one puts the arrow there
@@ -50,7 +51,8 @@ def mark_outside(axes):
             # From the edge inwards and away from the point.
             places = [(scaled(-shift if right else shift), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row))
                       for row in range(len(extremes)) for shift in SHIFTS]
-            marks.append(put_where_free(axes, mark, places, marks))
+            put_where_free(axes, mark, places, marks)
+            marks.append(mark)
 
 
 def drawn_points(axes):

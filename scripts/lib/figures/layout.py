@@ -17,6 +17,7 @@ from lib.base.keys import PLACED
 from lib.compare.groups import MEAN, shared_seeds
 from lib.compare.labels import RUN, joined
 from lib.figures import matplotlib
+from lib.logs import np
 from lib.logs.runs import PLACEMENT
 from lib.sweeps.grid import CASE
 
@@ -213,14 +214,14 @@ NOTE_SIZE = 9.5  # points
 
 
 def _legend_shape(texts, width):
-    """(rows, columns) of the flattest legend that fits `width`, in inches; columns are filled first."""
-    rows, columns = 0, []
-    for rows in range(1, len(texts) + 1):
-        columns = [texts[i:i + rows] for i in range(0, len(texts), rows)]
-        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, column))) for column in columns]
+    """(rows, columns) of the flattest legend that fits `width`, in inches, in columns as even as Matplotlib fills
+    them."""
+    for columns in range(len(texts), 1, -1):
+        parts = np.array_split(texts, columns)
+        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, part))) for part in parts]
         if sum(widths) < width - scaled(LEGEND_MARGIN):
-            break
-    return rows, len(columns)
+            return len(parts[0]), columns
+    return len(texts), 1
 
 
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
@@ -292,19 +293,19 @@ def end_names(groups):
     return names if fits and not has_dash_legend else []
 
 
-def group_handles(groups, inside=None):
+def group_handles(groups, statistic=MEAN, inside=None):
     """A legend's handles: one handle per group; with several panels, one per colour and one per dash. A paper's figure
-    has no subtitle, which tells the seeds of all groups on a screen: it has a handle for the bands. `inside`: the
-    colour inside of markers, if it is another than that of the line."""
+    has no subtitle, which tells the seeds of all groups on a screen: it has a handle for the bands. `statistic`: what
+    is drawn of the seeds; `inside`: the colour inside of markers, if it is another than that of the line."""
     def handle(text, color, dash, marker):
         return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
                       markersize=scaled(5), marker=marker, markerfacecolor=inside)
 
     seeds = shared_seeds(groups)
-    bands = [Patch(color="#555555", alpha=0.16, linewidth=0, label=f"{MEAN} {seeds} seeds")]
+    bands = [Patch(color="#555555", alpha=0.16, linewidth=0, label=f"{statistic} {seeds} seeds")]
     bands = bands if seeds and for_paper() else []
     if len(facets(groups)) == 1:
-        return [handle(group.legend(None if seeds else MEAN), group.color, group.dash, group.marker)
+        return [handle(group.legend(None if seeds else statistic), group.color, group.dash, group.marker)
                 for group in groups] + bands
     leads, rests = ({getattr(group, name): group for group in groups} for name in ("lead", "rest"))
     if len(rests) == 1:

@@ -7,14 +7,12 @@ from matplotlib.text import Text
 
 from lib.figures.layout import (DOTS, INK, MARKED, MARKERS, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled,
                                 text_size)
+from lib.figures.scale import scale_between, tick_text
 from lib.logs import np
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
-PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
 MARKS = 8  # markers of a long line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
-# {a logarithmic axis of fewer decades than this: the digits that have a tick in each decade}
-TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
 EARLY_ROWS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5)  # places of an early-ended line's name, above its last point
 LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that lies on lines
@@ -47,22 +45,28 @@ def nothing_finite(axes, why="no finite values"):
     axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
 
 
-def whole_x(axes, last, share=1.0, whole=True):
-    """Sets ticks and limits of an x axis from 0 to `last`, which is at this share of the panel's width; `whole`: ticks
-    are whole numbers only."""
+def whole_x(axes, last, share=1.0, whole=True, first=0):
+    """Sets ticks and limits of an x axis from `first` to `last`, which is at this share of the panel's width; `whole`:
+    ticks are whole numbers only."""
     most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / scaled(0.42))))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
     form = "{:.0f}".format if whole and last < 1e6 else tick_text
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: form(value)))
-    axes.set_xlim(-0.02 * last - 0.05, 1.02 * last + 0.05)
+    pad = 0.02 * (last - first) + 0.05
+    axes.set_xlim(first - pad, last + pad)
 
 
-def band(rows):
-    """(mean, min, max) over axis 0 of the finite values; NaN if there are none."""
+def band(rows, log=False):
+    """(mean, min, max) over axis 0 of the finite values; NaN if there are none. `log`: the geometric mean, as befits a
+    logarithmic axis."""
     rows = np.where(np.isfinite(rows), rows, np.nan)
     is_empty = np.isnan(rows).all(axis=0)
-    filled = np.where(is_empty, 0.0, rows)
-    return tuple(np.where(is_empty, np.nan, reduce(filled, axis=0)) for reduce in (np.nanmean, np.nanmin, np.nanmax))
+    filled = np.where(is_empty, 1.0, rows)
+    with np.errstate(divide="ignore"):
+        mean = np.nanmean(np.log(filled) if log else filled, axis=0)
+    mean = np.exp(mean) if log else mean
+    least, most = np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)
+    return tuple(np.where(is_empty, np.nan, values) for values in (np.clip(mean, least, most), least, most))
 
 
 def on_steps(steps, values):
@@ -75,10 +79,15 @@ def on_steps(steps, values):
     return every, table
 
 
+def thinned(count, most):
+    """At most about `most` of the indices 0 … count − 1, evenly spaced, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, max(most, 2))).round().astype(int))
+
+
 def end_mark(axes, end, color):
-    """Draws a cross at `end`, the last finite point (x, y) of a diverged run; at the upper edge if it lies above the
+    """Draws a cross at `end`, the last finite point (x, y) of a diverged run; at the nearer edge if it lies outside the
     panel."""
-    axes.plot(end[0], min(end[1], axes.get_ylim()[1]), marker="X", markersize=scaled(11), color=color,
+    axes.plot(end[0], np.clip(end[1], *axes.get_ylim()), marker="X", markersize=scaled(11), color=color,
               markeredgecolor="white", clip_on=False, zorder=6)
 
 
@@ -119,7 +128,10 @@ def name_ends(axes, names, start=None, levels=None):
         text = write(y, x, *end, x + scaled(10) / width, y)
         heights = [y + rows * row for rows in EARLY_ROWS if 0.5 * row < y + rows * row < 1] or [y]
         places = [(text.get_position()[0], height) for height in heights]
-        written.append(put_where_free(axes, text, places, written))
+        if put_where_free(axes, text, places, written):
+            written.append(text)
+        else:
+            text.remove()  # the legend has it
 
 
 def level_end(axes, start=None):
@@ -129,7 +141,7 @@ def level_end(axes, start=None):
 
 def put_where_free(axes, note, places, others):
     """Puts an annotation at the first of the places where its text lies on no line and on none of the other texts, else
-    on no other text, else at the first place. Returns it."""
+    on no other text, else at the first place. Returns whether it lies on no other text."""
     renderer = axes.figure.canvas.get_renderer()
 
     def box_of(annotation):  # without its leader
@@ -145,8 +157,9 @@ def put_where_free(axes, note, places, others):
         if not any(map(box.overlaps, boxes)):
             near = box.padded(scaled(2) / 72 * axes.figure.dpi)  # half a marker
             free[any(path.intersects_bbox(near, filled=False) for path in paths)].append(place)
-    note.set_position([*free[False], *free[True], *places][0])
-    return note
+    found = [*free[False], *free[True]]
+    note.set_position([*found, *places][0])
+    return bool(found)
 
 
 def apart(heights, least):
@@ -162,62 +175,26 @@ def apart(heights, least):
     return [centre + least * (i - (count - 1) / 2) for centre, count in blocks for i in range(count)]
 
 
-def tick_text(value, plain=PLAIN):
-    """A tick's text: plain within a range, else a power of ten in Unicode, so that an SVG shows it in any font."""
-    if value == 0 or plain[0] <= abs(value) < plain[1]:
-        return f"{value:g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    mantissa = mantissa.replace(".0", "")
-    return f"{mantissa[:-1]}{power}" if mantissa in ("1", "-1") else f"{mantissa}×{power}"
-
-
-def log_formatter(low, high):
-    """A formatter for the ticks of a logarithmic axis from low to high: all plain, or all powers of ten."""
-    plain = PLAIN if low > PLAIN[0] and high < PLAIN[1] else (math.inf, math.inf)
-    return ticker.FuncFormatter(lambda value, _: tick_text(value, plain))
-
-
-def scale_y(axes, values, log=None):
-    """Sets limits and ticks for all finite values, on a logarithmic axis if `log` is true. None: if values span more
-    than a factor of 10 or, having both signs, exceed 1000 (the axis is then linear from -1 to 1)."""
-    values = np.concatenate([np.ravel(v) for v in values])
-    values = values[np.isfinite(values)]
-    positive = values[values > 0]
-    if not positive.size and not (values < 0).any():  # nothing, or zeros only
+def set_scale(axes, scale):
+    """Sets the limits and ticks of a panel's y axis (Scale; None: nothing is finite)."""
+    if scale is None:
         axes.set_ylim(0, 1)
-        if not values.size:
-            axes.set_yticks([])
-            nothing_finite(axes)
+        axes.set_yticks([])
+        nothing_finite(axes)
         return
-    least, high = values.min(), values.max()
-    if log is False or least < 0 or log is None and high <= 10 * positive.min():
-        axes.set_ylim(1.12 * min(least, 0), 1.12 * max(high, 0))
-        if log is not False and max(-least, high) > 1000:
-            axes.set_yscale("symlog", linthresh=1)
-            axes.yaxis.get_major_locator().set_params(numticks=8)
-            axes.yaxis.set_minor_locator(ticker.NullLocator())
-        else:
-            axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v)))
-        return
-    low = positive.min()
-    axes.set_yscale("log", nonpositive="clip")
-    pad = max((high / low) ** 0.07, 2 / math.sqrt(high / low), 1.05)
-    low, high = max(low / pad, 1e-320), min(high * pad, 1e307)
-    axes.set_ylim(low, high)
-    decades = math.log10(high / low)
-    digits = next(digits for most, digits in TICK_DIGITS.items() if decades < most)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=digits, numticks=20 if len(digits) > 1 else 8))
-    axes.yaxis.set_major_formatter(log_formatter(low, high))
+    options = {"log": {"nonpositive": "clip"}, "symlog": {"linthresh": 1}}
+    axes.set_yscale(scale.kind, **options.get(scale.kind, {}))
+    axes.set_ylim(scale.low, scale.high)
+    axes.set_yticks(*zip(*scale.ticks))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def draw(axes, x, rows, group, marker=None, second=False, line=True):
+def draw(axes, x, rows, group, marker=None, second=False, line=True, log=False):
     """Draws a group's line, the mean of `rows` (runs, len(x)), and their band from the smallest to the largest, with
     gaps at values that are not finite and dots at single values between gaps. Without `line`, points; `second`: a thin
-    line without a name, the group's second one. `marker`: on some points, so that lines of one grey differ."""
-    mean, low, high = band(rows)
+    line without a name, the group's second one. `marker`: on some points, so that lines of one grey differ. `log`: as
+    in band()."""
+    mean, low, high = band(rows, log)
     color, label = group.color, None if second else literal(group.name)
     if len(rows) > 1:
         starts = np.arange(0, len(x), math.ceil(len(x) / MOST_CORNERS))
@@ -251,15 +228,25 @@ def block_ticks(deepest, most=8):
     return list(range(0, deepest + 1, apart))
 
 
+def mark_handles(drawn, diverged):
+    """A legend's handles for the marks that panels have: of diverged runs, if `diverged`, and of values outside the y
+    axis. `drawn`: [(arrays of the values drawn, Scale)]."""
+    def mark(marker, size, label):
+        return Line2D([], [], color="#555555", linestyle="", marker=marker, markersize=scaled(size), label=label,
+                      markeredgecolor="white")
+
+    values = [(np.concatenate([array[np.isfinite(array)] for array in arrays]), scale) for arrays, scale in drawn]
+    outside = any(scale and ((array > scale.high) | (array < scale.low)).any() for array, scale in values)
+    return [mark("X", 10, "diverged")] * diverged + [mark("^", 8, "beyond the axis")] * outside
+
+
 def style_legend(axes, names):
     """Adds a legend of the thick and the thin lines inside the panel, in room made above its lines."""
     handles = [Line2D([], [], color="#555555", linewidth=scaled(width), label=name)
                for width, name in zip((THICK, THIN), names)]
     low, high = axes.get_ylim()
-    if axes.get_yscale() == "log":
-        axes.set_ylim(low, min(high * (high / low) ** 0.13, 1e307))
-    else:
-        axes.set_ylim(low, high + 0.13 * (high - low))
+    higher = high * (high / low) ** 0.13 if axes.get_yscale() == "log" else high + 0.13 * (high - low)
+    set_scale(axes, scale_between(low, min(higher, 1e307), axes.get_yscale()))
     narrow = {"handlelength": 1, "columnspacing": 0.6, "handletextpad": 0.4}
     is_narrow = axes.get_position().width * axes.figure.get_figwidth() < scaled(3)
     axes.legend(handles=handles, loc="upper right", borderaxespad=0.2, fontsize=text_size(10), ncol=2,

@@ -1,4 +1,5 @@
-"""Plots the final validation loss of runs against a key in which they differ, such as the learning rate."""
+"""Plots the final validation loss of runs, or another number of their summaries, against a key in which they differ,
+such as the learning rate."""
 
 import itertools
 import json
@@ -9,13 +10,15 @@ from lib.compare.groups import shared_settings
 from lib.compare.labels import RUN, joined, value_text
 from lib.figures.drawing import drawing
 from lib.figures.layout import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
-from lib.figures.panels import THICK, band, name_ends, set_panel_titles, tick_text, ticker, write_unit
-from lib.figures.plot_loss import common_levels, draw_levels, limits, marks_of, vocabularies
+from lib.figures.panels import THICK, band, mark_handles, name_ends, set_panel_titles, set_scale, write_unit
+from lib.figures.plot_loss import common_levels, draw_levels, limits, vocabularies
+from lib.figures.scale import scale_between, scale_of
 from lib.logs import np
 from lib.logs.runs import PLACEMENT
 
 LOST_ROOM = 0.06  # of the panel's height, for the crosses of a line's diverged runs
-UNIT = "final validation loss (nats per character)"
+LOSS, UNIT = "final_val_loss", "final validation loss (nats per character)"
+NAMES = {LOSS: "Final validation loss"}
 
 
 def numeric_keys(groups):
@@ -27,12 +30,21 @@ def numeric_keys(groups):
     return sorted(numeric, key=lambda key: -len(values[key]))
 
 
-def final_loss(run):
-    """The final validation loss of a run, infinity if it diverged. ScriptError: it has none."""
-    loss = run.record.get("final_val_loss")
-    if loss is None and not run.diverged:
-        raise ScriptError(f"{run}: no validation loss yet")
-    return math.inf if run.diverged else loss
+def final_value(run, name=LOSS):
+    """A number of a run's summary, infinity if it diverged. ScriptError: it has none."""
+    value = run.record.get(name)
+    if run.diverged:
+        return math.inf
+    if value is None or name == "status":
+        raise ScriptError(f"{run}: no validation loss yet" if name == LOSS else f"--y: {run} has no number {name}")
+    return value
+
+
+def has_a_curve(groups):
+    """Whether the ended of these groups have a line of at least three points."""
+    ended = [group for group in groups if any(run.diverged or LOSS in run.record for run in group.runs)]
+    keys = numeric_keys(ended)[:1]
+    return any(len(points) > 2 for key in keys for points in lines_of(ended, key).values())
 
 
 def lines_of(groups, key):
@@ -56,43 +68,54 @@ def lines_of(groups, key):
 
 
 @drawing
-def plot(groups, x=None):
-    """The figure: final loss against the key `x` (None: the number in which the groups have most values), a panel for
-    each of layout.facets, all on one scale."""
+def plot(groups, x=None, y=LOSS, ylim=None):
+    """The figure: the number `y` of the summaries against the key `x` (None: the number in which the groups have most
+    values), a panel for each of layout.facets, all on one scale; `ylim`: (low, high) of it."""
     key = x or next(iter(numeric_keys(groups)), None)
     having = [group for group in groups if key and group.value(key) is not None]
-    if len({json.dumps(group.value(key)) for group in having}) < 2:
+    lines = {line: points for line, points in lines_of(having, key).items() if len(points) > 1}
+    if not lines:
         varied = ", ".join(dict.fromkeys(name for group in groups for name in group.varied))
-        raise ScriptError(f"--x: got {key}, in which the runs do not differ; they differ in {varied}")
-    lines = lines_of(having, key)
-    faceted, runs = facets(styled(list(lines))), [run for group in having for run in group.runs]
-    losses = [np.array([*map(final_loss, group.runs)]) for group in having]
-    levels = common_levels(runs)
-    low, high, log = limits([], losses, levels, max(map(math.log, vocabularies(runs)), default=None))
+        wrong = f"got {key}, in which" if key else "there is no number in which"
+        raise ScriptError(f"--x: {wrong} alone runs differ; they differ in {varied}")
+    drawn = [group for points in lines.values() for group in points.values()]
+    notes = [f"No other run differs in {key} alone: {group.label}." for group in having if not any(
+        set(group.runs) <= set(other.runs) for other in drawn)]
+    faceted, runs = facets(styled(list(lines))), [run for group in drawn for run in group.runs]
+    values = [np.array([final_value(run, y) for run in group.runs]) for group in drawn]
+    levels = common_levels(runs) if y == LOSS else {}
+    scale = final_scale(values, levels, runs, ylim, 1 + LOST_ROOM * max(
+        sum(bool(line.diverged) for line in members) for _, members in faceted), y)
     columns = min(2, len(faceted))
-    handles = group_handles(list(lines)) if len(lines) > 1 else []
-    handles += marks_of(False, any(run.diverged for run in runs))[1:]
+    handles = group_handles(list(lines), None) if len(lines) > 1 else []
+    handles += mark_handles([([array[np.isfinite(array)] for array in values], scale)], any(run.diverged for run in runs))
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 4.5 if len(faceted) == 1 else 3.45,
-                                f"Final validation loss against {key}", shared_settings(groups), handles,
+                                f"{NAMES.get(y, y)} against {key}", shared_settings(drawn), handles, notes=notes,
                                 panel_titles=len(faceted) > 1, names=["unigram"])
     for axes, (_, members) in zip(panels, faceted):
-        room = 1 + LOST_ROOM * sum(bool(line.diverged) for line in members)
-        axes.set_ylim(low, low * (high / low) ** room if log else low + (high - low) * room)
-        axes.set_yscale("log" if log else "linear")
-        values = list(dict.fromkeys(value for line in members for value in lines[line]))
-        places = set_values(axes, key, values)
+        set_scale(axes, scale)
+        places = set_values(axes, key, list(dict.fromkeys(value for line in members for value in lines[line])))
         rows = itertools.count()
         for line in members:
-            losses = {places[value]: [*map(final_loss, group.runs)] for value, group in lines[line].items()}
+            losses = {places[value]: [final_value(run, y) for run in group.runs]
+                      for value, group in lines[line].items()}
             draw_losses(axes, losses, line, line.marker, next(rows) if line.diverged else 0,
                         joined=list(places) == list(places.values()))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: tick_text(value, (1e-3, 1e4))))
-        write_unit(axes, UNIT)
-        name_ends(axes, [], levels=draw_levels(axes, {} if log else levels))
+        write_unit(axes, UNIT if y == LOSS else y)
+        name_ends(axes, [], levels=draw_levels(axes, {} if scale and scale.kind == "log" else levels))
     set_panel_titles(panels, [facet for facet, _ in faceted])
     for empty in panels[len(faceted):]:
         empty.remove()
     return figure
+
+
+def final_scale(values, levels, runs, ylim, room, y):
+    """The Scale of final values, of which the crosses of diverged runs need `room` times the height."""
+    if y != LOSS:
+        return scale_of(values, None, ylim)
+    low, high, log = limits([], values, levels, max(map(math.log, vocabularies(runs)), default=None))
+    top = low * (high / low) ** room if log else low + (high - low) * room
+    return scale_between(*(ylim or (low, top)), "log" if log else "linear")
 
 
 def set_values(axes, key, values):

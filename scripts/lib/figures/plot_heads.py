@@ -4,8 +4,8 @@ in them, and the largest logit."""
 import math
 
 from lib.figures import curves
-from lib.figures.curves import Measure, Picture
-from lib.figures.layout import DOTS, MUTED, scaled
+from lib.figures.curves import Extra, Measure, Picture
+from lib.figures.layout import DOTS, MUTED
 from lib.logs import np
 from lib.logs.sites import UNLOGGED, LoggedSteps
 
@@ -33,7 +33,7 @@ def heads(run):
 HEADS = Picture("What the attention heads do", heads, (
     Measure("Entropy", "entropy", "entropy of weights (nats)", False, (-1,)),
     Measure("Attention sink", "first_share", "weight on the first token", False, (-1,)),
-    Measure("Logits", "max_logit", "largest q·k / √D", None, (-1,))), first=1, by_measure=True)
+    Measure("Logits", "max_logit", "largest q·k / √D", None, (-1,), shares=False)), first=1, by_measure=True)
 
 
 def plot(groups, **options):
@@ -42,11 +42,10 @@ def plot(groups, **options):
     contexts = {group.runs[0].value("model.context") for group in groups}
     context = contexts.pop() if len(contexts) == 1 else None
 
-    def uniform_level(axes, panel):
+    def uniform_level(panel):
         if not context or panel.measure.value not in UNIFORM:
             return []
         height = np.mean([UNIFORM[panel.measure.value](t) for t in range(1, context + 1)])
-        axes.axhline(height, color=MUTED, linewidth=scaled(1.2), linestyle=DOTS, zorder=1)
-        return [height]
+        return [Extra(height, MUTED, DOTS)]
 
-    return curves.plot(HEADS, groups, overlay=uniform_level, notes=[NOTE], **options)
+    return curves.plot(HEADS, groups, extras=uniform_level, notes=[NOTE], **options)

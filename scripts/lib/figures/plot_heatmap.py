@@ -7,14 +7,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
 from lib.figures import matplotlib
 from lib.figures.drawing import drawing
 from lib.figures.layout import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
-from lib.figures.panels import block_ticks, log_formatter, nothing_finite, write_unit
+from lib.figures.panels import band, block_ticks, nothing_finite, write_unit
+from lib.figures.scale import scale_between
 from lib.logs import np
 from lib.logs.runs import shortened
 from lib.logs.sites import Site
@@ -25,7 +26,8 @@ QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient 
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
 ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
 MOST = 12  # runs in a figure
-GEOMETRIC = "geometric mean of"  # seeds
+LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
+STATISTIC = "geometric mean of"  # seeds
 MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
 MAP_GAP = 0.98  # inches between two maps
 SCALE_ROOM = 0.75  # inches of a colour scale and its title above the maps
@@ -48,11 +50,7 @@ class HeatMap:
         values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
         for value, seed_map in zip(values, maps):
             value[np.searchsorted(self.steps, seed_map.steps)] = getattr(seed_map, name)
-        good = np.isfinite(values)
-        counts = good.sum(axis=0)
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.where(good, values, 1.0)).sum(axis=0)  # of a 0: −inf, and the mean is 0
-        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), np.nan)
+        return band(values, log=True)[0]
 
 
 def color_scale(maps, name):
@@ -62,7 +60,8 @@ def color_scale(maps, name):
     if not values.size:
         return None
     low, high = values.min(), values.max()
-    return (low, high) if high > 1.05 * low else (low / 1.5, high * 1.5)
+    pad = max(1.0, math.sqrt(LEAST_SPAN * low / high))
+    return low / pad, high * pad
 
 
 def edges(steps):
@@ -98,7 +97,7 @@ def plot(groups, site="stream"):
     height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
     narrow = is_narrow()  # all maps of one quantity, then all of the other
     figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
-                              f"The {subject} at every layer and step", shared_settings(groups, GEOMETRIC),
+                              f"The {subject} at every layer and step", shared_settings(groups, STATISTIC),
                               mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))
     figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
     for panel in axes[:len(maps)] if narrow else []:
@@ -115,7 +114,7 @@ def plot(groups, site="stream"):
         for panel, heat_map in zip(panels, maps):
             draw_map(panel, heat_map, name, norm if scale else None, colors)
             if half == 0 or narrow:
-                panel.set_title(literal(shortened(heat_map.group.legend(GEOMETRIC), 90)))
+                panel.set_title(literal(shortened(heat_map.group.legend(STATISTIC), 90)))
         panels[-1].set_xlabel("step")
     return figure
 
@@ -167,9 +166,7 @@ def draw_color_scale(figure, first, norm, colors, label):
     scale_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
     bar = figure.colorbar(ScalarMappable(norm, colors), cax=scale_axes, orientation="horizontal")
     bar.outline.set_visible(False)
-    decades = math.log10(norm.vmax / norm.vmin)
-    bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2.5 else (1,), numticks=8))
-    bar.ax.xaxis.set_major_formatter(log_formatter(norm.vmin, norm.vmax))
+    bar.ax.set_xticks(*zip(*scale_between(norm.vmin, norm.vmax, "log").ticks))
     bar.ax.xaxis.set_minor_locator(NullLocator())
     bar.ax.tick_params(length=3, labelsize=text_size(10))
     bar.ax.set_title(literal(label), size=text_size(10.5), weight="normal", color=MUTED, pad=scaled(5))

@@ -5,8 +5,8 @@ import textwrap
 from matplotlib.patches import Patch
 
 from lib.figures import curves
-from lib.figures.curves import Measure, Picture
-from lib.figures.layout import DASHES, Line2D, scaled
+from lib.figures.curves import Extra, Measure, Picture
+from lib.figures.layout import DASHES, Line2D, scaled, styled
 from lib.logs import np
 from lib.logs.sites import FIRST, Site
 from lib.theory.mean_field import NoPrediction, first_step_fault, predicted
@@ -22,19 +22,40 @@ THEORY_WIDTH = 1.2
 def plot(groups, step=None, theory=False, **options):
     """The figure: depth above, at `step` (None: the last), a row for each of `facets`; training below, if more than one
     step was logged and there is one facet. `theory`: depth alone, as points, at the first step if none is given, with
-    dashed lines for the values that theory predicts of fresh weights. Other options: those of curves.plot."""
+    dashed lines for the values that theory predicts of fresh weights; groups that are alike there are drawn once. Other
+    options: those of curves.plot."""
     if not theory:
         return curves.plot(LAYERS, groups, step, **options)
+    step = FIRST if step is None else step
     expected, reasons = predictions(groups)
-    missing = [textwrap.fill(f"No prediction for {group.label}: {why}", 116) for group, why in reasons.items()]
+    kept, alike = unlike(groups, step)
+    missing = [textwrap.fill(f"No prediction for {group.label}: {reasons[group]}", 116)
+               for group in kept if group in reasons]
+    expected = {group.label: prediction for group, prediction in expected.items()}
 
-    def overlay(axes, panel):
-        return theory_lines(axes, {curve.group: expected[curve.group] for curve in panel.curves
-                                   if curve.group in expected}, panel.measure.value)
+    def lines(panel):
+        return [Extra(expected[group.label][panel.measure.value], group.color, DASHES,
+                      np.exp(expected[group.label]["limits"][panel.measure.value]) if len(group.runs) == 1 else 1.0)
+                for group in (curve.group for curve in panel.curves) if group.label in expected]
 
-    return curves.plot(LAYERS, groups, FIRST if step is None else step, over_time=False, points=True, overlay=overlay,
-                       subtitle="".join("\n" + line for line in missing),
-                       handles=lambda handles: theory_handles(handles, groups), **options)
+    return curves.plot(LAYERS, kept, step, over_time=False, points=True, extras=lines,
+                       subtitle="".join("\n" + line for line in missing), notes=alike,
+                       handles=lambda handles: theory_handles(handles, kept), **options)
+
+
+def unlike(groups, step):
+    """(groups of which no two have the same values at the step, restyled if that leaves some out; notes on the others):
+    runs that differ in the learning rate alone are one before their first update."""
+    alike = {}  # {values: groups}
+    for group in groups:
+        sites = [Site(run) for run in group.runs]
+        values = tuple((site.rms[site.index(step)].tobytes(), site.grad[site.index(step)].tobytes()) for site in sites)
+        alike.setdefault(values, []).append(group)
+    if len(alike) == len(groups):
+        return groups, []
+    notes = [f"Alike here, and drawn once: {', '.join(group.label for group in members)}."
+             for members in alike.values() if len(members) > 1]
+    return styled([members[0].restricted_to(members[0].runs) for members in alike.values()]), notes
 
 
 def theory_handles(handles, groups):
@@ -58,18 +79,3 @@ def predictions(groups):
         except NoPrediction as error:
             reasons[group] = error.why
     return expected, reasons
-
-
-def theory_lines(axes, expected, quantity):
-    """Draws the predicted values of each group ({group: prediction}) and, for a single seed, their tolerance; returns
-    the values drawn."""
-    drawn = []
-    for group, prediction in expected.items():
-        line, factor = prediction[quantity], np.exp(prediction["limits"][quantity])
-        axes.plot(line, color=group.color, linewidth=scaled(THEORY_WIDTH), linestyle=DASHES, zorder=2.5)
-        drawn.append(line)
-        if len(group.runs) == 1:
-            axes.fill_between(range(len(line)), line / factor, line * factor, color=group.color, alpha=0.16,
-                              linewidth=0)
-            drawn += [line / factor, line * factor]
-    return drawn

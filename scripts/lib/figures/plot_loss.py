@@ -3,24 +3,32 @@ simple models."""
 
 import json
 import math
+from collections import namedtuple
 
 from matplotlib.lines import Line2D
 
 from lib.base.command import ScriptError
-from lib.compare.groups import shared_settings
+from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, literal,
-                                new_figure, scaled, split_by_values)
-from lib.figures.panels import (THICK, band, end_mark, last_point, level_end, marked, name_ends, nothing_finite,
-                                on_steps, set_panel_titles, tick_text, ticker, whole_x, write_unit)
+from lib.figures.layout import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, new_figure, scaled,
+                                split_by_values)
+from lib.figures.panels import (THICK, band, draw, end_mark, last_point, level_end, mark_handles, name_ends,
+                                nothing_finite, on_steps, set_panel_titles, set_scale, thinned, ticker, whole_x,
+                                write_unit)
+from lib.figures.scale import near, scale_between
 from lib.logs import np
 
+MOST_POINTS = 1000  # of a line: a picture is 1400 pixels wide
 MOST_MARKS = 80  # validation losses of a group: more would lie on one another
 NEAR = 1.3  # times the uniform level: a loss above it is a first or a diverging one
 FAR = 4  # times the uniform level: a validation loss above it would squash the rest
 NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 AXES = {"step": "step", "tokens": "tokens trained on", "seconds": "seconds of training"}  # {x: the axis's label}
 STEP, TRAIN, VALIDATION, X = range(4)  # columns of loss_table
+
+# The losses of a group: x of the training loss; `rows` (seeds, x), each seed's loss, smoothed; `low` and `high`, the ends
+# of a band; x of the validation loss, its mean, and its smallest and largest over the seeds.
+Losses = namedtuple("Losses", "x rows low high at mean least most")
 
 
 def reference_levels(run):
@@ -44,16 +52,51 @@ def vocabularies(runs):
     return [size for size in (run.summary.get("vocab") for run in runs) if isinstance(size, int) and size > 0]
 
 
-def smooth(values, to_end=False):
-    """A moving median over about a twentieth of the rows, where these are finite: unlike a mean it is no longer high
-    once a spike is over. Near the start it narrows, so as not to hide the fall; `to_end`: near the end too, so as to
-    follow a diverging loss."""
+def smooth(values, at, to_end=False):
+    """The moving median of finite values at these indices: over a twentieth of the rows, over 3 rows where there are
+    fewer than 100, and none of fewer than 12; each is the value of a row. Unlike a mean it is no longer high once a spike is over. Near the start
+    it narrows, so as not to hide the fall; `to_end`: near the end too, so as to follow a diverging loss."""
     reach = round(values.size / 40) if values.size >= 100 else int(values.size >= 12)
-    result, finite = np.full_like(values, np.nan), np.flatnonzero(np.isfinite(values))
-    for i in finite:
-        near = min(reach, i // 4, finite[-1] - i if to_end else reach)
-        result[i] = np.median([value for value in values[i - near:i + near + 1] if np.isfinite(value)])
+    result, finite = np.full(len(at), np.nan), np.isfinite(values)
+    last = np.flatnonzero(finite)[-1] if finite.any() else 0
+    for place, i in enumerate(at):
+        if finite[i]:
+            span = min(reach, i // 4, last - i if to_end else reach)
+            window = values[i - span:i + span + 1]
+            result[place] = np.quantile(window[np.isfinite(window)], 0.5, method="lower")
     return result
+
+
+def losses_of(group, tables, log, most=MOST_POINTS):
+    """The Losses of a group, at about `most` evenly spaced steps. A band is the range of the seeds or, of a single run,
+    that of its rows from each step to the next. x is the mean over the seeds, and rises also where a slower seed has
+    ended. `log`: as in panels.band."""
+    steps = np.unique(np.concatenate([tables[run][:, STEP] for run in group.runs]))
+    steps = steps[thinned(steps.size, most)]
+    x, rows = np.full((2, len(group.runs), steps.size), np.nan)
+    for number, run in enumerate(group.runs):
+        table = tables[run]
+        here = np.isin(steps, table[:, STEP])
+        at = np.searchsorted(table[:, STEP], steps[here])
+        x[number, here] = table[at, X]
+        rows[number, here] = smooth(table[:, TRAIN], at, run.diverged)
+    _, low, high = band(rows)
+    if len(group.runs) == 1:
+        low, high = (reduce.reduceat(np.where(np.isfinite(table[:, TRAIN]), table[:, TRAIN], np.nan), at)
+                     for reduce in (np.fmin, np.fmax))
+    return Losses(np.maximum.accumulate(band(x)[0]), rows, low, high, *validation_of(group, tables, log))
+
+
+def validation_of(group, tables, log):
+    """The last four of a group's Losses, at no more than about MOST_MARKS steps, the last and that of the largest loss
+    among them."""
+    steps = [tables[run][:, STEP] for run in group.runs]
+    (_, x), (_, losses) = (on_steps(steps, [tables[run][:, column] for run in group.runs]) for column in (X, VALIDATION))
+    mean, least, most = band(losses, log)
+    shown = np.flatnonzero(np.isfinite(mean))
+    if shown.size > MOST_MARKS:
+        shown = np.union1d(shown[thinned(shown.size, MOST_MARKS)], np.nanargmax(most))
+    return np.maximum.accumulate(band(x)[0])[shown], mean[shown], least[shown], most[shown]
 
 
 def limits(training, validation, levels, guessing):
@@ -108,112 +151,121 @@ def loss_table(run, x):
     return np.column_stack([rows, np.interp(rows[:, STEP], [0, *steps], [0, *values])])
 
 
-def draw_group(axes, group, tables):
-    """Draws a group's training loss, smoothed, with the range of its seeds or, for one run, every row; its validation
-    loss as the group's marker; crosses where runs diverged. At a step, x is the mean over the seeds, as the loss is."""
-    def joined(column):
-        return on_steps([tables[run][:, STEP] for run in group.runs], [tables[run][:, column] for run in group.runs])[1]
-
-    x = np.maximum.accumulate(band(joined(X))[0])  # rising also where a slower seed has ended
-    mean, least, most = band(joined(TRAIN))
-    if len(group.runs) > 1:
-        axes.fill_between(x, least, most, color=group.color, alpha=0.16, linewidth=0)
-    else:
-        axes.plot(x, mean, color=group.color, alpha=0.35, linewidth=scaled(0.9))
-    is_marked = not np.isfinite(joined(VALIDATION)).any() or np.isfinite(mean).sum() == 1
-    axes.plot(x, smooth(mean, bool(group.diverged)), color=group.color, linewidth=scaled(THICK), zorder=3,
-              linestyle=group.dash, label=literal(group.name), marker=group.marker if is_marked else None,
-              markevery=marked(x, group.marker), markersize=scaled(5))
-    mean, least, most = band(joined(VALIDATION))
-    shown = np.flatnonzero(np.isfinite(mean))
-    few = shown.size <= 30
-    if shown.size > MOST_MARKS:  # evenly, the last and the largest among them
-        shown = np.union1d(shown[::-1][::math.ceil(shown.size / MOST_MARKS)], np.nanargmax(most))
-    spread = np.stack([mean - least, most - mean])[:, shown] if len(group.runs) > 1 else None
-    axes.errorbar(x[shown], mean[shown], yerr=spread, linestyle="", marker=group.marker, color=group.color,
+def draw_group(axes, group, losses, log):
+    """Draws a group's Losses: training as a line with a band, validation as the group's marker."""
+    if len(losses.rows) == 1:
+        axes.fill_between(losses.x, losses.low, losses.high, color=group.color, alpha=0.35, linewidth=scaled(0.9))
+    draw(axes, losses.x, losses.rows, group, None if losses.at.size else group.marker, log=log)
+    few = losses.at.size <= 30
+    spread = [losses.mean - losses.least, losses.most - losses.mean] if len(losses.rows) > 1 else None
+    axes.errorbar(losses.at, losses.mean, yerr=spread, linestyle="", marker=group.marker, color=group.color,
                   markersize=scaled(6.5 if few else 4), markerfacecolor="white",
                   markeredgewidth=scaled(1.7 if few else 1.1), elinewidth=scaled(1.4), zorder=4)
-    for run in group.runs:
-        if run.diverged:
-            if end := last_point(tables[run][:, X], tables[run][:, TRAIN]):
-                end_mark(axes, end, group.color)
+
+
+def scale_for(runs, tables, levels, ylim=None):
+    """The Scale of the losses in these tables, as limits() has it, for a picture and for the page. What a diverged run
+    reached must not squash the other curves: it counts as far as scale.near() says."""
+    others = [tables[run][:1 if run.diverged else None, TRAIN] for run in runs]
+    curves = [[near(tables[run][:, column], others) if run.diverged else tables[run][:, column] for run in runs]
+              for column in (TRAIN, VALIDATION)]
+    low, high, log = limits(*curves, levels, max(map(math.log, vocabularies(runs)), default=None))
+    return scale_between(*(ylim or (low, high)), "log" if log else "linear")
 
 
 @drawing
-def plot(groups, x="step"):
-    """The figure: loss against x, one of AXES; a panel for each of `facets`, all on one scale."""
-    runs = [run for group in groups for run in group.runs]
-    tables = {run: loss_table(run, x) for run in runs}
-    levels = common_levels(runs)
-    curves = [[table[:, column] for table in tables.values()] for column in (TRAIN, VALIDATION)]
-    low, high, log = limits(*curves, levels, max(map(math.log, vocabularies(runs)), default=None))
-    last = max(table[:, X].max() for table in tables.values())
-    validated = any(np.isfinite(table[:, VALIDATION]).any() for table in tables.values())
+def plot(groups, x="step", ylim=None, last=None):
+    """The figure: loss against x, one of AXES; a panel for each of `facets`, all on one scale. `ylim`: (low, high) of
+    it; `last`: the number of steps to draw, None for all."""
+    groups, tables, late = recent(groups, {run: loss_table(run, x) for group in groups for run in group.runs}, last)
+    runs, levels = list(tables), common_levels(list(tables))
+    scale = scale_for(runs, tables, levels, ylim)
+    log, statistic = scale.kind == "log", GEOMETRIC if scale.kind == "log" else MEAN
+    losses = {group: losses_of(group, tables, log) for group in groups}
+    ends = [(group, end) for group in groups for run in group.diverged
+            if (end := last_point(tables[run][:, X], tables[run][:, TRAIN]))]
+    validated = any(drawn.at.size for drawn in losses.values())
     faceted = facets(groups)
     names = end_names(groups) if len(faceted) == 1 and not for_paper() else []
     columns = min(2, len(faceted))
-    finite = {run: np.isfinite(tables[run][:, [TRAIN, VALIDATION]]).any() for run in runs}
-    drawn, missing = split_by_values(groups, lambda group: any(finite[run] for run in group.runs))
-    marks = marks_of(validated, any(run.diverged and finite[run] for run in runs))
+    finite = [group for group in groups if losses[group].at.size or np.isfinite(losses[group].rows).any()]
+    shown, missing = split_by_values(groups, finite.__contains__)
+    marks = marks_of(validated) + mark_handles([(drawn[2:4] + drawn[6:], scale) for drawn in losses.values()], bool(ends))
     title = "Training and validation loss" if validated else "Training loss"
-    handles = group_handles(drawn, "white" if validated else None)
+    handles = group_handles(shown, statistic, "white" if validated else None)
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
-                                shared_settings(groups), handles + (marks if for_paper() else []), notes=missing,
-                                panel_titles=len(faceted) > 1, names=["unigram" if is_narrow() else "bits"])
+                                shared_settings(groups, statistic), handles + (marks if for_paper() else []),
+                                notes=[*late, *missing], panel_titles=len(faceted) > 1,
+                                names=["unigram" if is_narrow() else "bits"])
+    first = min(table[0, X] for table in tables.values()) if last else 0
     for axes, (facet, members) in zip(panels, faceted):
-        axes.set_ylim(low, high)
-        if log:
-            axes.set_yscale("log")
+        set_scale(axes, scale)
         for group in members:
-            draw_group(axes, group, tables)
-        if not any(finite.values()):
+            draw_group(axes, group, losses[group], log)
+        for group, end in ends:
+            if group in members:
+                end_mark(axes, end, group.color)
+        if not finite:
             nothing_finite(axes)
-        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x, last, names)
+        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x,
+                   (first, max(table[-1, X] for table in tables.values())), names)
     set_panel_titles(panels, [facet for facet, _ in faceted])
     for empty in panels[len(faceted):]:
         empty.remove()
     if not for_paper():
-        position = 0.97, 1 - 0.22 / figure.get_figheight()
-        figure.legend(handles=marks, loc="upper right", bbox_to_anchor=position, ncol=len(marks), fontsize=10.5,
-                      borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
+        add_marks(figure, marks)
     return figure
 
 
-def label_axes(axes, levels, x, last, names):
+def recent(groups, tables, last):
+    """(groups, tables, notes): those of the `last` steps before the end of the longest run, and notes on the groups that
+    have none there; all for None."""
+    end = max(table[-1, STEP] for table in tables.values())
+    tables = {run: table[table[:, STEP] > end - last] if last else table for run, table in tables.items()}
+    kept = [group.restricted_to([run for run in group.runs if tables[run].size]) for group in groups]
+    notes = [f"No row in the last {last} steps: {group.label}." for group in kept if not group.runs]
+    kept = [group for group in kept if group.runs]
+    return kept, {run: tables[run] for group in kept for run in group.runs}, notes
+
+
+def add_marks(figure, handles):
+    """Adds a legend of marks on the title's line."""
+    position = 0.97, 1 - 0.22 / figure.get_figheight()
+    figure.legend(handles=handles, loc="upper right", bbox_to_anchor=position, ncol=len(handles), fontsize=10.5,
+                  borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
+
+
+def label_axes(axes, levels, x, ends, names):
     """Sets ticks and units, in nats and in bits, and writes the names of lines and of levels, for which it leaves room
-    right of the `last` x."""
+    right of the last x. `ends`: the first and the last x."""
+    first, last = ends
     width = axes.get_position().width * axes.figure.get_figwidth()
     is_wide = width > 5
     longest = max(map(len, [*names, "unigram 3.08" if is_wide else "unigram"]))
     gap = scaled(0.3 if names else 0.12)  # between the curves and their names
     share = 0.02 if is_narrow() else min(0.6, (gap + scaled(NAME_LETTER * longest)) / width)  # of the panel, for names
-    whole_x(axes, last, 1 - share, whole=x != "seconds")
-    ticks = [t for t in axes.get_xticks() if 0 <= t <= last]
-    axes.set_xlim(-0.02 * last, last * (1 + share / (1 - share)))
+    whole_x(axes, last, 1 - share, whole=x != "seconds", first=first)
+    ticks = [tick for tick in axes.get_xticks() if first <= tick <= last]
+    axes.set_xlim(first - 0.02 * (last - first), last + (last - first) * share / (1 - share))
     axes.set_xticks(ticks)
     axes.set_xlabel(AXES[x])
     write_unit(axes, "loss (nats per character)")
-    scales = [axes.yaxis]
     if not is_narrow():
         write_unit(axes, "loss (bits per character)" if is_wide else "bits", right=True)
         bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
         bits.spines["right"].set_visible(False)
         bits.tick_params(length=0)
-        scales.append(bits.yaxis)
-    for axis in scales:
-        axis.set_major_formatter(ticker.FuncFormatter(lambda v, _: tick_text(v, (1e-3, 1e4))))
-        axis.set_minor_locator(ticker.NullLocator())
+        low, high = axes.get_ylim()
+        bits.set_yticks(*zip(*scale_between(low / math.log(2), high / math.log(2), axes.get_yscale()).ticks))
+        bits.yaxis.set_minor_locator(ticker.NullLocator())
     start = None if is_narrow() else 1 - share + gap / width
     name_ends(axes, names, start, draw_levels(axes, levels, start, is_wide))
 
 
-def marks_of(validated, diverged):
-    """A legend's handles for the kinds of lines and marks, whatever their group."""
-    def mark(marker, label, **style):
-        return Line2D([], [], color="#555555", linestyle="", marker=marker, label=label, **style)
-
-    marks = [Line2D([], [], color="#555555", linewidth=scaled(THICK), label="training, smoothed")]
+def marks_of(validated):
+    """A legend's handles for lines and, if there are some, marks of validation losses, whatever their group."""
+    handles = [Line2D([], [], color="#555555", linewidth=scaled(THICK), label="training, smoothed")]
     if validated:
-        marks.append(mark("o", "validation", markersize=scaled(6.5), markeredgewidth=scaled(1.7),
-                          markerfacecolor="white"))
-    return marks + [mark("X", "diverged", markersize=scaled(10), markeredgecolor="white")] * diverged
+        handles.append(Line2D([], [], color="#555555", linestyle="", marker="o", label="validation",
+                              markersize=scaled(6.5), markeredgewidth=scaled(1.7), markerfacecolor="white"))
+    return handles

@@ -5,6 +5,7 @@ import math
 from lib.base.command import ScriptError
 from lib.figures import plot_loss
 from lib.figures.layout import with_diverged
+from lib.figures.panels import thinned
 from lib.logs import np
 from lib.logs.sites import every_site
 from lib.page.report_page import css_dash
@@ -16,11 +17,6 @@ MOST_NUMBERS, MOST_LOSSES, MOST_VALIDATIONS = 10_000, 300, 60
 def rounded(value, digits=3):
     """A number with the digits that the page needs; None if it is not finite, which JSON cannot hold."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
-
-
-def thinned(count, most):
-    """At most about `most` of the indices 0 … count − 1, evenly spaced, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, max(most, 2))).round().astype(int))
 
 
 def layers_of(run):

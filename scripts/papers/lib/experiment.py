@@ -2,7 +2,8 @@
 
 from lib.figures import matplotlib
 from lib.figures.layout import DASHES, INK, LINES, MUTED, PALETTE
-from lib.figures.panels import draw, name_ends, scale_y, whole_x, write_unit
+from lib.figures.panels import draw, name_ends, set_scale, whole_x, write_unit
+from lib.figures.scale import scale_of
 from lib.logs import np
 from lib.model.measures import Model, sharpness, token_cosine, unit
 from papers.lib.papers import Claim, config_of, distance_from_law, learns, log_slope, stays_at_unigram

@@ -8,7 +8,8 @@ from lib.base.files import write_atomically
 from lib.base.keys import PLACED
 from lib.figures.drawing import drawing
 from lib.figures.layout import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
-from lib.figures.panels import draw, scale_y, whole_x, write_unit
+from lib.figures.panels import draw, set_scale, whole_x, write_unit
+from lib.figures.scale import scale_of
 from lib.figures.plot_final import draw_losses
 from lib.logs import np
 from papers.lib.papers import UNIGRAM
@@ -99,7 +100,7 @@ def by_layer(title, panels, lines, subtitle, xlabel=None, steps=None):
         whole_x(axis, layers[-1])
         axis.set_xlabel(xlabel or ("block" if panel.first_layer else "block (0 = embedding)"))
         alike = [other for other in panels if other is panel or other.unit == panel.unit != ""]  # share a scale
-        scale_y(axis, [measured for other in alike for measured, _ in other.probes.values()], log=panel.log)
+        set_scale(axis, scale_of([measured for other in alike for measured, _ in other.probes.values()], panel.log))
     return figure
 
 
