@@ -34,7 +34,7 @@ COUNT, FIRST_SEED, EVERY_KIND = 300 if LONG else 24, 0, LONG
 KEYS = {"model__norm_placement": list(PLACEMENTS)[:4], "train__lr": [0.1, 0.2, 0.3, 0.4],
         "model__n_layer": [1, 2, 3, 6]}
 MEASURED = {"rms", "grad_rms", "branch_share", "token_cosine", "train_loss", "val_loss", "grad_norm", "clip_factor",
-            "max_logit", "entropy", "first_share"}
+            "max_logit", "entropy", "first_share", "update_rms"}
 OTHERS = [kind for kind in plot.KINDS if kind != "loss"]
 
 
@@ -61,7 +61,7 @@ class RandomPictures(MadeRuns):
                 steps = [1, *range(10, r.choice([10, 20, 60, 61, 200]), 10)]
                 folder = self.make(f"{seed}/{value}-{number}", steps=steps, diverged=r.random() < 0.3,
                                    train__seed=number, **{key: value})
-                for name in ("layers", "heads", "metrics"):
+                for name in ("layers", "heads", "metrics", "params"):
                     self.shake(folder / f"{name}.csv", r)
                 summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
                 final = [{"final_val_loss": loss} for loss in numbers(logged(folder / "metrics.csv"), "val_loss")[-1:]]

@@ -14,7 +14,7 @@ import numpy as np
 from made_runs import SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
-from lib.figures import layout, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps
+from lib.figures import layout, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps, plot_updates
 from lib.base.keys import PLACED, PLACEMENTS
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
@@ -93,7 +93,7 @@ class Axes(MadeRuns):
                 self.assertEqual(axes.get_ylim()[1] < top / 1e6, is_cut)
                 self.assertEqual([note.get_text() for note in axes.texts if "▲" in note.get_text()],
                                  [f"{mark} ▲"] * is_cut)
-            self.assertEqual("beyond the axis" in [text.get_text() for text in figure.legends[0].get_texts()], is_cut)
+            self.assertIn("beyond the axis", [text.get_text() for text in figure.legends[0].get_texts()])
 
     def on_lines(self, axes, name):
         """Whether the text of an annotation lies on a line."""
@@ -246,6 +246,19 @@ class Styles(MadeRuns):
         figure = plot_layers.plot(layout.styled(group_by_config([Run(run) for run in runs])), paper=5.5)
         sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
         self.assertEqual(min(sizes), 8)
+
+    def test_updates_are_those_of_the_log(self):
+        run = self.make("run")
+        names = ["blocks.0.attn.q.weight", "blocks.0.attn.out.weight", "blocks.0.attn.out.bias", "blocks.0.ffn_norm.weight",
+                 "embed.token.weight", "head.weight"]
+        rows = [f"7,{layer},{name},{numel},2,{update}" for name, layer, numel, update in
+                zip(names, (1, 1, 1, 1, 0, 4), (30, 10, 5, 5, 8, 8), (0.1, 0.5, 0.02, 0.04, 0.2, 9))]
+        (run / "params.csv").write_text("\n".join(["step,layer,param,numel,rms,update_rms", *rows]) + "\n")
+        updates = plot_updates.Updates(Run(run))
+        drawn = [getattr(updates, role)[0, :2] for role in plot_updates.ROLES]
+        np.testing.assert_allclose(drawn, [[0.1, np.sqrt((30 * 0.01 + 10 * 0.25) / 40) / 2], [0.1, np.nan],
+                                           [0.1, np.sqrt(0.001) / 2]])
+        self.refused("plot.py", "updates", self.make("p", steps=(0,), probe=True), says="p: a probe does not train")
 
     def test_gradient_norm_and_clipping_are_those_of_the_log(self):
         run = self.make("run")

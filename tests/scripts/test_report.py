@@ -18,11 +18,11 @@ from made_runs import SCRIPTS, MadeRuns
 
 import report
 from lib.compare.comparison import comparison
+from lib.figures.kinds import KINDS
 from lib.logs.runs import find_runs
 
 VOID = {"meta", "img", "br", "input"}
-PICTURES = ["Loss", "Gradient norm and clipping", "Cosine between tokens", "Gradient and activation by layer",
-            "Before training, and by theory", "Every layer at every step", "Branch over stream", "Attention heads"]
+PICTURES = [title for kind in KINDS.values() for title, *_ in kind.stills][:-1]  # without final losses
 
 
 class Page(HTMLParser):
@@ -135,7 +135,7 @@ class Report(MadeRuns):
                      "p/seed-1, p/seed-2: one step is logged, a map needs two"):
             self.assertIn("Left out: " + note, page.texts["note"])
         self.assertEqual(page.images, PICTURES)
-        self.assertEqual(self.report("p").images, [*PICTURES[2:5], *PICTURES[6:]])
+        self.assertEqual(self.report("p").images, [*PICTURES[2:5], *PICTURES[6:8]])
         more = [self.make(f"{rate}", diverged=True, train__lr=rate) for rate in (1.0, 3.0)]
         self.assertEqual(self.report(lost, *more).images, [*PICTURES, "Final loss against a key"])
 

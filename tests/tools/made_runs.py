@@ -67,6 +67,7 @@ class MadeRuns(unittest.TestCase):
         layers = [
             "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]
         heads = ["step,layer,head,max_logit,entropy,first_share"]
+        params = ["step,layer,param,numel,rms,update_rms"]
         metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,train_loss_max,grad_norm_max"]
         for step in steps:
             lost = diverged and step == steps[-1]
@@ -76,6 +77,10 @@ class MadeRuns(unittest.TestCase):
                 layers.append(f"{step},{layer},stream,0,{values[0]},1,0,{values[1]},1,1,0,,"
                               f"{'nan' if lost else 1 - 1 / (1 + layer * step)}")
                 layers.append(f"{step},{layer},attn_in,0,777,1,0,777,1,1,0,,")
+                update = "nan" if lost else 1e-3 * (1 + layer)
+                names = [f"blocks.{layer - 1}.{name}.weight" for name in ("attn.q", "ffn.in", "ffn_norm")]
+                params += [f"{step},{layer},{name},9,2,{update}" for name in names if layer]
+                params += [f"{step},0,embed.token.weight,9,2,{update}"] * (layer == 0)
                 if layer:
                     heads += [f"{step},{layer},{head},{head - 1 / layer},{1 + head},{0.1 * layer}" for head in (0, 1)]
                     layers += [f"{step},{layer},{site},0,{out},1,0,{grad},1,1,0,{share}," for site, out, share in
@@ -91,6 +96,7 @@ class MadeRuns(unittest.TestCase):
         (folder.parent / ".lock").touch()
         (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
         (folder / "heads.csv").write_text("\n".join(heads) + "\n", encoding="utf-8")
+        (folder / "params.csv").write_text("\n".join(params) + "\n", encoding="utf-8")
         if not probe:
             (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
         return folder

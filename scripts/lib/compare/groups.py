@@ -136,4 +136,4 @@ def shared_settings(groups, statistic=MEAN):
     texts = {tuple(Path(path).stem for path in run.texts()) for run in runs}
     parts += [" + ".join(names) for names in texts if len(texts) == 1]
     parts.append(common("train.seed", "seed {}"))
-    return shortened(" · ".join(part for part in parts if part), 112)
+    return " · ".join(part for part in parts if part)

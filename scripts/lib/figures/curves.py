@@ -23,8 +23,8 @@ Measure = namedtuple("Measure", "name value unit log blocks shares", defaults=[(
 # measure follow one another and share a scale (else panels of one step or training do).
 # `steps`: of the panels by depth, unless others are asked for.
 Picture = namedtuple("Picture", "title read measures first by_measure steps", defaults=[0, False, (None,)])
-# A panel as data. `first`: where its x axis begins; `curves`: list of Curve; `thin`: the names of the thick and the thin
-# line, if there are both; `extras`: list of Extra; `scale`: of the y axis.
+# A panel as data. `first`: where its x axis begins; `curves`: list of Curve; `thin`: the names of the thick and the
+# thin line, if there are both; `extras`: list of Extra; `scale`: of the y axis.
 Panel = namedtuple("Panel", "measure title by_step first curves thin extras scale", defaults=[(), (), None])
 # The line of a group: `rows`, an array (series, x); `lost`, for each series whether its run diverged; `ends`: the last
 # finite points of diverged runs.
@@ -108,9 +108,9 @@ def when_shown(series, step):
 
 
 def with_scales(panels, by_measure, limits=None):
-    """The panels with their scales: those of a unit share one, by depth and by step apart (`by_measure`: together). What
-    a diverged run reached must not squash the other lines: it is drawn as far as near() says. `limits`: (low, high) of
-    all."""
+    """The panels with their scales: those of a unit share one, by depth and by step apart (`by_measure`: together).
+    What a diverged run reached must not squash the other lines: it is drawn as far as near() says. `limits`: (low,
+    high) of all."""
     alike = {}  # {what has one scale: its panels}
     for number, panel in enumerate(panels):
         own = panel.title if not panel.measure.shares else panel.by_step and not by_measure

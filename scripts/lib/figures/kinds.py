@@ -4,7 +4,7 @@ from collections import namedtuple
 
 from lib.base.command import ScriptError
 from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
-                         plot_steps)
+                         plot_steps, plot_updates)
 from lib.logs.sites import SITES, Branches, Site, TokenCosine
 
 
@@ -27,9 +27,9 @@ PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
 YLIM = ("--ylim", {"type": limits, "metavar": "LOW,HIGH", "help": "the limits of the vertical axis"})
 LAST = ("--last", {"type": int, "metavar": "N", "help": "only the last N steps, where the horizontal axis is training"})
 LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
-THEORY = ("--theory", {"action": "store_true", "help": "points: the first logged step, or --step's; dashed, whatever the "
-                                                    "step: what theory predicts of fresh weights, for which the run's "
-                                                    "text is read"})
+THEORY = ("--theory", {"action": "store_true",
+                       "help": "points: the first logged step, or --step's; dashed, whatever the step: what theory "
+                               "predicts of fresh weights, for which the run's text is read"})
 SITE = ("--site", {"choices": SITES, "default": "stream", "metavar": "SITE",
                    "help": f"what to draw: {', '.join(SITES)} (default: stream)"})
 LOSS_X = ("--x", {"choices": plot_loss.AXES, "default": "step",
@@ -66,49 +66,55 @@ KINDS = {
         "training and validation loss, and those of n-gram models (training: of each seed the moving median over a "
         "twentieth of its rows, or over 3 of fewer than 100; line and band: the seeds' mean and range)",
         (LOSS_X, YLIM, LAST), losses,
-        [("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count the training "
-          "text's characters, on the validation text. A model that stays at the unigram level has learnt letter "
-          "frequencies, not order.", {})]),
+        [("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count the "
+          "training text's characters, on the validation text. A model that stays at the unigram level has learnt "
+          "letter frequencies, not order.", {})]),
     "steps": Kind(
-        plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor", (PANELS, YLIM, LAST),
-        plot_steps.Steps,
-        [("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which clipping "
-          "multiplies the gradient. The norm may look healthy although the first blocks get nothing, as the picture by "
-          "layer shows.", {})]),
+        plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor",
+        (PANELS, YLIM, LAST), plot_steps.Steps,
+        [("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
+          "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing, as the "
+          "picture by layer shows.", {})]),
     "cosine": Kind(
         plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
         (STEP, LOG, PANELS, YLIM, LAST), TokenCosine,
-        [("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all tokens' "
-          "vectors point in one direction. A norm of the sum then shrinks what is left of their differences, and with "
-          "them the gradient of the next picture.", {})]),
+        [("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all "
+          "tokens' vectors point in one direction. A norm of the sum then shrinks what is left of their differences, "
+          "and with them the gradient of the next picture.", {})]),
     "layers": Kind(
         plot_layers.plot, "layers.csv", "gradients and activations of the residual stream",
         (STEP, THEORY, PANELS, YLIM, LAST), Site,
-        [("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the first "
-          "blocks; one that falls by powers of ten does not.", {}),
-         ("Before training, and by theory", "Points: the first logged step; dashed: the values that scripts/predict.py "
-          "predicts for the config, whatever the seed. Placements that train very differently may still be alike here.",
-          {"theory": True})]),
+        [("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
+          "first blocks; one that falls by powers of ten does not.", {}),
+         ("Before training, and by theory", "Points: the first logged step; dashed: the values that "
+          "scripts/predict.py predicts for the config, whatever the seed. Placements that train very differently may "
+          "still be alike here.", {"theory": True})]),
     "heatmap": Kind(
-        plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,), several_steps,
-        [("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A gradient "
-          "that darkens from below no longer reaches the first blocks.", {})]),
+        plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,),
+        several_steps,
+        [("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A "
+          "gradient that darkens from below no longer reaches the first blocks.", {})]),
     "branches": Kind(
         plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
         (STEP, PANELS, YLIM, LAST), Branches,
-        [("Branch over stream", "The size of each sublayer's output, as added, over that of the stream that it joins. Far "
-          "below 1, the block changes little.", {})]),
+        [("Branch over stream", "The size of each sublayer's output, as added, over that of the stream that it joins. "
+          "Far below 1, the block changes little.", {})]),
     "heads": Kind(
         plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS, YLIM, LAST),
         plot_heads.heads,
-        [("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest logits. "
-          "Uniform attention weights mean that attention no longer distinguishes tokens; this happens when all token "
-          "vectors of the stream have become equal.", {})]),
+        [("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest "
+          "logits. Uniform attention weights mean that attention no longer distinguishes tokens; this happens when "
+          "all token vectors of the stream have become equal.", {})]),
+    "updates": Kind(
+        plot_updates.plot, "params.csv", "the size of each update over that of the weights, by layer and role",
+        (STEP, PANELS, YLIM, LAST), plot_updates.Updates,
+        [("Update over weight", "How far one step moves the weights of each layer. Near 10⁻³ is usual; far above it "
+          "the learning rate is too high for that layer, far below it the layer hardly learns.", {})]),
     "final": Kind(
         plot_final.plot, "metrics.csv",
         "the final loss, or another number of the summary, against a key in which the runs differ",
         (FINAL_X, FINAL_Y, YLIM), plot_final.final_value,
-        [("Final loss against a key", "The mean of the seeds, and the range; crosses: diverged runs. The best value lies "
-          "at the bottom of a curve: where that is at the edge, try further.", {})],
+        [("Final loss against a key", "The mean of the seeds, and the range; crosses: diverged runs. The best value "
+          "lies at the bottom of a curve: where that is at the edge, try further.", {})],
         plot_final.has_a_curve),
 }

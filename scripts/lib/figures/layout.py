@@ -197,7 +197,7 @@ def literal(text):
 # Lengths of a screen's figure in inches, from top to bottom, then from left to right.
 TITLE_TOP, SUBTITLE_TOP = 0.2, 0.56
 LEGEND_TOP, PAPER_LEGEND_TOP = 0.82, 0.15  # with a subtitle of one line; without title and subtitle
-SUBTITLE_LINE = 0.18
+SUBTITLE_LINE, LONGEST_SUBTITLE = 0.18, 116  # inches; letters
 LEGEND_GAP, LEGEND_ROW = 0.06, 0.235
 PANEL_HEADER, UNTITLED_PANEL_HEADER = 0.62, 0.4  # the title of a panel and the unit of its axis; the unit alone
 X_AXIS = 0.6  # ticks and title of the axis below a panel
@@ -239,6 +239,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     if is_narrow():
         rows, columns = panels or rows * columns, 1
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
+    subtitle = "\n".join(line for part in subtitle.splitlines() for line in textwrap.wrap(part, LONGEST_SUBTITLE))
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
     legend_top = PAPER_LEGEND_TOP if for_paper() else LEGEND_TOP + SUBTITLE_LINE * subtitle.count("\n")
     panel_header = PANEL_HEADER if panel_titles else UNTITLED_PANEL_HEADER

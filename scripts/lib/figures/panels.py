@@ -184,8 +184,8 @@ def set_scale(axes, scale):
         return
     options = {"log": {"nonpositive": "clip"}, "symlog": {"linthresh": 1}}
     axes.set_yscale(scale.kind, **options.get(scale.kind, {}))
-    axes.set_ylim(scale.low, scale.high)
     axes.set_yticks(*zip(*scale.ticks))
+    axes.set_ylim(scale.low, scale.high)  # which a tick at the edge may have moved
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 

@@ -88,7 +88,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
         sum(bool(line.diverged) for line in members) for _, members in faceted), y)
     columns = min(2, len(faceted))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
-    handles += mark_handles([([array[np.isfinite(array)] for array in values], scale)], any(run.diverged for run in runs))
+    handles += mark_handles([(values, scale)], any(run.diverged for run in runs))
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 4.5 if len(faceted) == 1 else 3.45,
                                 f"{NAMES.get(y, y)} against {key}", shared_settings(drawn), handles, notes=notes,
                                 panel_titles=len(faceted) > 1, names=["unigram"])

@@ -1,7 +1,5 @@
 """Plots gradients and activations of the residual stream of one or more runs, layer by layer."""
 
-import textwrap
-
 from matplotlib.patches import Patch
 
 from lib.figures import curves
@@ -29,8 +27,7 @@ def plot(groups, step=None, theory=False, **options):
     step = FIRST if step is None else step
     expected, reasons = predictions(groups)
     kept, alike = unlike(groups, step)
-    missing = [textwrap.fill(f"No prediction for {group.label}: {reasons[group]}", 116)
-               for group in kept if group in reasons]
+    missing = [f"No prediction for {group.label}: {reasons[group]}" for group in groups if group in reasons]
     expected = {group.label: prediction for group, prediction in expected.items()}
 
     def lines(panel):

@@ -26,8 +26,8 @@ NGRAMS = ("unigram", "bigram", "trigram", "4-gram")
 AXES = {"step": "step", "tokens": "tokens trained on", "seconds": "seconds of training"}  # {x: the axis's label}
 STEP, TRAIN, VALIDATION, X = range(4)  # columns of loss_table
 
-# The losses of a group: x of the training loss; `rows` (seeds, x), each seed's loss, smoothed; `low` and `high`, the ends
-# of a band; x of the validation loss, its mean, and its smallest and largest over the seeds.
+# The losses of a group: `x` and `rows` (seeds, x) of the training loss, each seed's smoothed; `low` and `high`, the
+# ends of a band; `at`, the x of the validation loss, its mean, and its smallest and largest over the seeds.
 Losses = namedtuple("Losses", "x rows low high at mean least most")
 
 
@@ -54,8 +54,9 @@ def vocabularies(runs):
 
 def smooth(values, at, to_end=False):
     """The moving median of finite values at these indices: over a twentieth of the rows, over 3 rows where there are
-    fewer than 100, and none of fewer than 12; each is the value of a row. Unlike a mean it is no longer high once a spike is over. Near the start
-    it narrows, so as not to hide the fall; `to_end`: near the end too, so as to follow a diverging loss."""
+    fewer than 100, and none of fewer than 12; each is the value of a row. Unlike a mean it is no longer high once a
+    spike is over. Near the start it narrows, so as not to hide the fall; `to_end`: near the end too, so as to follow a
+    diverging loss."""
     reach = round(values.size / 40) if values.size >= 100 else int(values.size >= 12)
     result, finite = np.full(len(at), np.nan), np.isfinite(values)
     last = np.flatnonzero(finite)[-1] if finite.any() else 0
@@ -91,7 +92,8 @@ def validation_of(group, tables, log):
     """The last four of a group's Losses, at no more than about MOST_MARKS steps, the last and that of the largest loss
     among them."""
     steps = [tables[run][:, STEP] for run in group.runs]
-    (_, x), (_, losses) = (on_steps(steps, [tables[run][:, column] for run in group.runs]) for column in (X, VALIDATION))
+    (_, x), (_, losses) = (on_steps(steps, [tables[run][:, column] for run in group.runs])
+                           for column in (X, VALIDATION))
     mean, least, most = band(losses, log)
     shown = np.flatnonzero(np.isfinite(mean))
     if shown.size > MOST_MARKS:
@@ -190,7 +192,8 @@ def plot(groups, x="step", ylim=None, last=None):
     columns = min(2, len(faceted))
     finite = [group for group in groups if losses[group].at.size or np.isfinite(losses[group].rows).any()]
     shown, missing = split_by_values(groups, finite.__contains__)
-    marks = marks_of(validated) + mark_handles([(drawn[2:4] + drawn[6:], scale) for drawn in losses.values()], bool(ends))
+    marks = marks_of(validated)
+    marks += mark_handles([(drawn[2:4] + drawn[6:], scale) for drawn in losses.values()], bool(ends))
     title = "Training and validation loss" if validated else "Training loss"
     handles = group_handles(shown, statistic, "white" if validated else None)
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
@@ -218,8 +221,8 @@ def plot(groups, x="step", ylim=None, last=None):
 
 
 def recent(groups, tables, last):
-    """(groups, tables, notes): those of the `last` steps before the end of the longest run, and notes on the groups that
-    have none there; all for None."""
+    """(groups, tables, notes): those of the `last` steps before the end of the longest run, and notes on the groups
+    that have none there; all for None."""
     end = max(table[-1, STEP] for table in tables.values())
     tables = {run: table[table[:, STEP] > end - last] if last else table for run, table in tables.items()}
     kept = [group.restricted_to([run for run in group.runs if tables[run].size]) for group in groups]

@@ -45,9 +45,9 @@ def scale_between(low, high, kind="linear", most=6):
         places = [*(-power for power in powers[::-1]), 0, *powers]
     else:
         places = ticker.MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high)
-    near = 1e-9 * (high - low)
+    rounding = 0 if kind == "log" else 1e-9 * (high - low)
     return Scale(low, high, kind, [(float(place), tick_text(float(f"{place:.12g}"), plain)) for place in places
-                                   if low - near <= place <= high + near])
+                                   if low - rounding <= place <= high + rounding])
 
 
 def scale_of(values, log=None, limits=None):
