@@ -15,10 +15,10 @@ PyTorch:
   tensors = {f"act.{k}": y for k, y in sites.items()} | {f"act_grad.{k}": y.grad for k, y in sites.items()}
   safetensors.torch.save_file(tensors, "mine.safetensors")
 
-A site may differ from the prediction by the tolerance plus three standard errors of the measured mean over seeds; a
-gradient also by the theory's own error, about one part in d_model for each block, and by the tolerance once more if
-large tied embeddings make sums of gradients nearly cancel. With one seed the standard error is unknown, so the
-tolerance is tripled.
+A site may differ from the prediction by the tolerance plus three standard errors of the mean over seeds, as the theory
+expects them: about 1/sqrt(d_model), more with depth, over the root of the number of seeds. A gradient may differ by the
+double if large tied embeddings make sums of gradients nearly cancel, and also by the theory's own error, about one part
+in d_model for each block. The limit is printed; more seeds narrow it.
 Exit code 1 if a site is off or names and shapes are not the config's, 2 if the theory has no prediction.
 """
 
@@ -104,16 +104,13 @@ def measured_file(path, config, vocabulary):
 
 
 def compared(measured, predicted, limits):
-    """(ratio, limit, is_off), arrays (sites, 2): measured over predicted rms, the largest distance of its logarithm
-    from 0 that is allowed, and whether it is farther. `measured`: mean squares (seeds, sites, 2); `predicted`: rms
-    (sites, 2); `limits`: as of `allowed`, to which three standard errors of a mean over seeds are added."""
-    mean, seeds = measured.mean(0), len(measured)
+    """(ratio, distance), arrays (sites, 2): measured over predicted rms, and the size of its logarithm over the limit
+    for it; NaN where nothing is measured. `measured`: mean squares (seeds, sites, 2); `predicted`: rms (sites, 2);
+    `limits`: as of `allowed`."""
+    mean = measured.mean(0)
     with np.errstate(divide="ignore", invalid="ignore"):  # 0 over 0 if a branch's scale starts at 0
         ratio = np.where((mean == 0) & (predicted == 0), 1, np.sqrt(mean) / predicted)
-        limit = np.zeros_like(mean) + limits
-        if seeds > 1:  # the relative error of a root is half that of the mean square
-            limit += np.nan_to_num(3 * measured.std(0, ddof=1) / math.sqrt(seeds) / (2 * mean))
-        return ratio, limit, ~np.isnan(mean) & ~(np.abs(np.log(ratio)) <= limit)
+        return ratio, np.abs(np.log(ratio)) / limits
 
 
 def print_against(path, config, tolerance):
@@ -121,8 +118,11 @@ def print_against(path, config, tolerance):
     text, model = text_of_config(config), config["model"]
     is_folder = Path(path).is_dir()
     squares, tokens, faults = measured_runs(path, config) if is_folder else measured_file(path, config, text.size)
-    sites, predicted = zip(*predict(config, text, tokens).sites.items())
-    ratio, limit, is_off = compared(squares, np.array(predicted), allowed(model, len(squares), tolerance))
+    prediction = predict(config, text, tokens)
+    sites, predicted = zip(*prediction.sites.items())
+    limits = allowed(model, prediction.spread, len(squares), tolerance)
+    ratio, distance = compared(squares, np.array(predicted), limits)
+    is_off = distance > 1
     kinds = "activation", "gradient"
     for j, kind in enumerate(kinds):
         cells = {site: f"{ratio[i, j]:.2f}{'!' if is_off[i, j] else ' '}"
@@ -135,15 +135,15 @@ def print_against(path, config, tolerance):
             print(f"{kind}s, measured over predicted\n", *text_table(columns), "", sep="\n")
     # Values in the order of the forward pass, then gradients in that of the backward pass.
     off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
-    for i, j in off[:1]:
+    if not np.isnan(distance).all():
+        i, j = off[0] if off else np.unravel_index(np.nanargmax(distance), distance.shape)
         layer, site = sites[i]
-        print(f"first to leave: the {kinds[j]} at {site} of layer {layer}, {ratio[i, j]:.3g} of the prediction; "
-              f"expected within {math.expm1(limit[i, j]):.0%}")
+        count = np.count_nonzero(~np.isnan(ratio))
+        which = "first to leave" if off else f"{count} values are as predicted; the farthest"
+        print(f"{which}: the {kinds[j]} at {site} of layer {layer}, {ratio[i, j]:.3g} of the prediction; expected "
+              f"within {math.expm1(limits[j]):.0%} (seeds: {len(squares)})")
     for fault in faults:
         print(f"not compared: {fault}")
-    if not off and not faults:
-        seeds = f"{len(squares)} seeds" if len(squares) > 1 else "1 seed, whose spread is unknown"
-        print(f"all {np.count_nonzero(~np.isnan(ratio))} values are as predicted; {seeds}")
     return int(bool(off or faults))
 
 

@@ -22,10 +22,10 @@ import test_plots_values
 import test_predict
 from matplotlib.axes import Axes
 
-import predict  # in scripts, which cli.py puts on the path
 from lib.compare import groups, pairs
 from lib.figures import panels, plot_loss
 from lib.model import forward, measures
+from lib.theory import mean_field
 from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
 from papers.lib import papers
 
@@ -123,8 +123,8 @@ FAULTS = [
      lambda: mock.patch.object(Axes, "errorbar", with_turned_bars(Axes.errorbar))),
     ("a training loss that is smoothed over a tenth of its rows", test_plots_values, "test_smoothing",
      lambda: with_edit(plot_loss.smooth, "values.size / 40", "values.size / 20")),
-    ("the deviation of seeds as of a whole population", test_predict, "test_limits",
-     lambda: with_edit(predict.compared, "ddof=1", "ddof=0")),
+    ("a limit that shrinks by the number of seeds, not by its root", test_predict, "test_limits",
+     lambda: with_edit(mean_field.allowed, "math.sqrt(seeds)", "seeds")),
     ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
      lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
     ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
