@@ -79,7 +79,7 @@ void check_resumed_config(const RunConfig& config, const RunFolder& folder, Prog
 bool resume(Trainer& trainer, Index steps, const RunFolder* folder, const Ranks& ranks, ProgressDisplay& line) {
   const bool has_checkpoint = trainer.resume();
   const std::string shown_folder = folder ? escape_controls(folder->path()) : "";
-  const Index step = trainer.state().step;
+  const Index step = trainer.record().steps;
   const bool is_finished = ranks.any(folder != nullptr && is_done(folder->file(summary_file)));
   if (!has_checkpoint) line.say("no checkpoint in " + shown_folder + "; starting at step 0");
   if (has_checkpoint && step < steps)
@@ -100,7 +100,7 @@ bool resume(Trainer& trainer, Index steps, const RunFolder* folder, const Ranks&
 
 std::string start_text(const RunConfig& config, const Trainer& trainer, int ranks) {
   const ParameterLayout& layout = trainer.model().layout();
-  const Index left = config.train.steps - trainer.state().step;
+  const Index left = config.train.steps - trainer.record().steps;
   const double seconds = expected_step_seconds(config.model, layout, config.tokens_per_step());
   return text(config.name, ": ", grouped(layout.count()), " parameters, ", grouped(config.tokens_per_step()),
               " tokens a step, ", ranks > 1 ? text(ranks, " ranks of ") : "", machine_text(config.train),

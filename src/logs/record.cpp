@@ -18,9 +18,11 @@ namespace {
 
 // null where there is no number; numbers that are not finite are printed as null too.
 template <class Number>
-Json or_null(const std::optional<Number>& number) {
+Json json_of(const std::optional<Number>& number) {
   return number ? Json(*number) : nullptr;
 }
+Json json_of(Index number) { return number; }
+Json json_of(std::uint64_t hash) { return hex(hash); }
 
 Json json_of(const FirstNonfinite& first) {
   const bool is_site = first.param.empty();
@@ -133,25 +135,19 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
                {"steps", run.steps},
                {"params", run.params},
                {"vocab", run.vocab},
-               {"corpus_hash", run.corpus_hash},
-               {"final_train_loss", or_null(run.final_train_loss)},
-               {"final_val_loss", or_null(run.final_val_loss)},
-               {"best_val_loss", or_null(run.best_val_loss)},
-               {"grad_first_last", or_null(run.grad_first_last)},
-               {"growth", or_null(run.growth)},
-               {"branch_share", or_null(run.branch_share)}};
+               {"corpus_hash", run.corpus_hash}};
+  for_each_figure(run, [&](const char* name, const auto& figure) { json[name] = json_of(figure); });
   json.update(environment(config));
-  if (run.status != status_probe) {
-    json.update({{"best_step", or_null(run.best_step)},
-                 {"unigram", or_null(run.unigram)},
-                 {"bigram", or_null(run.bigram)},
-                 {"trigram", or_null(run.trigram)},
-                 {"4-gram", or_null(run.four_gram)},
-                 {"skipped", run.skipped},
-                 {"seconds", or_null(run.seconds)},
-                 {"tokens_per_s", or_null(run.tokens_per_s)},
-                 {"ranks", run.ranks},
-                 {"trajectory_hash", run.trajectory_hash}});
+  if (run.status == status_probe) {
+    for (const char* of_training : {"best_step", "skipped", "trajectory_hash"}) json.erase(of_training);
+  } else {
+    json.update({{"unigram", json_of(run.unigram)},
+                 {"bigram", json_of(run.bigram)},
+                 {"trigram", json_of(run.trigram)},
+                 {"4-gram", json_of(run.four_gram)},
+                 {"seconds", json_of(run.seconds)},
+                 {"tokens_per_s", json_of(run.tokens_per_s)},
+                 {"ranks", run.ranks}});
   }
   json.update(run.history);
   if (run.first_nonfinite) json["first_nonfinite"] = json_of(*run.first_nonfinite);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/run_config.h"
+#include "core/random.h"
 #include "io/json.h"
 #include "logs/run_folder.h"
 
@@ -12,6 +13,7 @@ namespace normscope {
 inline constexpr const char *status_running = "running", *status_done = "done", *status_diverged = "diverged",
                             *status_interrupted = "interrupted", *status_probe = "probe";
 
+// The figures of a run. A checkpoint keeps those that a resumed run goes on with: for_each_figure().
 struct RunRecord {
   std::string status;  // one of the above
   Index steps = 0;     // finished steps, skipped updates included
@@ -26,15 +28,50 @@ struct RunRecord {
   Index skipped = 0;  // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s;
   Index ranks = 1;
-  std::string trajectory_hash;
+  std::uint64_t trajectory_hash = fnv1a_basis;    // over loss and grad_norm of every step
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run
   // What the config of the run does not say of it: "past", a list of {"step", "train.steps"}, the train.steps
   // that the learning rate followed up to that step; "parent", the run from which it started, as "folder",
-  // "step", "hash" of the weights, and "moments", whether it took those too; "logged_since", the step after which
-  // the logs have every row that the config asks for: at that step a resume changed keys of log or eval, or a log
-  // was missing.
+  // "step", "hash" of the weights, and "moments", whether it took those too; "logged_since", the step after
+  // which the logs have every row that the config asks for: at that step a resume changed keys of log or
+  // eval, or a log was missing.
   Json history = Json::object();
+
+  // --- in checkpoints, not in summary.json ---
+  Index updates = 0;  // behind the moments; with train --moments those of the parent too
+  Index consecutive_skips = 0;
+  std::optional<Index>
+      earlier_batches;  // with train --moments: drawn by the parent; this run's come behind them
+  float train_loss_max = 0, grad_norm_max = 0;  // since the last row of metrics.csv
+  // Of a step whose evaluation was interrupted. It is made after a resume, and then the step's row is logged.
+  std::optional<double> unlogged_grad_norm;
 };
+
+// Calls use(name, figure) for each figure that both summary.json and a checkpoint have.
+template <class Run, class Use>
+void for_each_figure(Run& run, const Use& use) {
+  use("final_train_loss", run.final_train_loss);
+  use("final_val_loss", run.final_val_loss);
+  use("best_val_loss", run.best_val_loss);
+  use("best_step", run.best_step);
+  use("grad_first_last", run.grad_first_last);
+  use("growth", run.growth);
+  use("branch_share", run.branch_share);
+  use("skipped", run.skipped);
+  use("trajectory_hash", run.trajectory_hash);
+}
+
+// The same for each figure that only a checkpoint has.
+template <class Run, class Use>
+void for_each_inner_figure(Run& run, const Use& use) {
+  use("step", run.steps);
+  use("updates", run.updates);
+  use("skipped_in_a_row", run.consecutive_skips);
+  use("earlier_batches", run.earlier_batches);
+  use("train_loss_max", run.train_loss_max);
+  use("grad_norm_max", run.grad_norm_max);
+  use("unlogged_grad_norm", run.unlogged_grad_norm);
+}
 
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);

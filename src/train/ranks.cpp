@@ -36,7 +36,7 @@ void Ranks::throw_first(const std::optional<Error>& mine) {
 }
 
 void Ranks::require_same(const std::string& mine) {
-  const std::string expected = broadcast_text(mine, 0);
+  const std::string expected = broadcast_text(mine);
   together([&] {
     if (mine != expected)
       refuse("mpi", "not the inputs of the first rank; got ", mine, "; expected ", expected,

@@ -35,6 +35,7 @@ class Ranks {
 
   // Copies the bytes of rank `from` to all others, each of which has room for as many. (MPI_Bcast)
   virtual void broadcast(void* /*bytes*/, std::size_t /*count*/, int /*from*/ = 0) const {}
+  std::string broadcast_text(std::string text, int from = 0) const;  // of that rank
 
   // Rank r owns numbers [slice_begin(n, r), slice_begin(n, r + 1)) of a block of n.
   Index slice_begin(Index n, int r) const { return n * r / size_; }
@@ -79,7 +80,6 @@ class Ranks {
   bool has_left_ = false;
 
  private:
-  std::string broadcast_text(std::string text, int from) const;
   void throw_first(const std::optional<Error>& mine);
 };
 

@@ -78,9 +78,9 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
 Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
   std::optional<ThreadChoice> threads;
   if (max_threads_tried > 1) threads.emplace(max_threads_tried);
-  for (Index number = state_.step + !state_.unlogged_grad_norm; number <= config_.train.steps; ++number) {
+  for (Index number = record_.steps + !record_.unlogged_grad_norm; number <= config_.train.steps; ++number) {
     Step step = plan(number);
-    if (state_.unlogged_grad_norm) {
+    if (record_.unlogged_grad_norm) {
       restore(step);
     } else {
       if (!take(step)) return diverge(step);
@@ -105,32 +105,31 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
 bool Trainer::resume() {
   bool has_checkpoint = folder_ && folder_->has(checkpoint_file);
   ranks_.together([&] {
-    if (has_checkpoint)
-      state_ = load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments,
-                               record_.history);
-    if (state_.best_val_loss && !folder_->has(best_file)) {
+    if (!has_checkpoint) return;
+    load_checkpoint(folder_->file(checkpoint_file), run_meta(), model_, optimizer_.moments, record_);
+    if (record_.best_val_loss && !folder_->has(best_file)) {
       observer_.on_note(text("note: ", folder_->file(best_file),
-                             " is missing; the best evaluation is chosen among ", "those after step ",
-                             state_.step));
-      state_.best_val_loss.reset();
+                             " is missing; the best evaluation is chosen among those after step ",
+                             record_.steps));
+      record_.best_val_loss.reset();
+      record_.best_step.reset();
     }
   });
   ranks_.broadcast(&has_checkpoint, sizeof has_checkpoint);
-  if (has_checkpoint) send_state();
+  if (has_checkpoint) send();
   return has_checkpoint;
 }
 
 Index Trainer::start_from(const Parent& parent) {
-  Json& loaded = record_.history["parent"];
-  ranks_.together([&] { loaded = load_parent(parent, model_, optimizer_.moments, state_); });
-  send_state();
-  return loaded["step"];
+  ranks_.together([&] { load_parent(parent, model_, optimizer_.moments, record_); });
+  send();
+  return record_.history["parent"]["step"];
 }
 
-// The first rank has read state, weights and moments, and sends them to all.
-void Trainer::send_state() {
-  static_assert(std::is_trivially_copyable_v<TrainState>);
-  ranks_.broadcast(&state_, sizeof state_);
+// The first rank has read figures, weights and moments, and sends them to all.
+void Trainer::send() {
+  const std::string figures = ranks_.broadcast_text(Json(kept_figures(record_)).dump());
+  set_figures(checkpoint_file, Json::parse(figures).get<Metadata>(), record_);
   Moments<float>& moments = optimizer_.moments;
   for (std::vector<float>* numbers :
        {&model_.parameters.all(), &model_.running.values, &moments.first, &moments.second})
@@ -143,32 +142,34 @@ void Trainer::send_state() {
 // are cut. A run that starts from another one has a checkpoint of step 0 before its config, so that one that
 // is killed never goes on from random weights.
 void Trainer::begin() {
-  steps_before_ = state_.step;
-  model_.branch_progress = config_.train.branch_progress(state_.step);
+  steps_before_ = record_.steps;
+  model_.branch_progress = config_.train.branch_progress(record_.steps);
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
-  if (state_.step == 0 && record_.history.contains("parent")) save_state();
+  if (record_.steps == 0 && record_.history.contains("parent")) save_state();
   if (!folder_->has(config_file)) write_config();
   const auto has_log = [&](const char* file) { return folder_->has(file); };
   const char* const layer_files[] = {layers_file, params_file, heads_file};
   const bool has_logs = has_log(metrics_file) && (!logs_layers || std::ranges::all_of(layer_files, has_log));
   Json& since = record_.history["logged_since"];
-  if (!has_logs || since.is_null()) since = state_.step;
+  if (!has_logs || since.is_null()) since = record_.steps;
   metrics_log_.emplace(open_metrics(*folder_));
   if (logs_layers || folder_->has(layers_file)) layer_logs_.emplace(*folder_);
   const auto due = [&](bool Step::*planned) {
-    return [this, planned, after = since.get<Index>()](Index step) { return step > after && plan(step).*planned; };
+    return [this, planned, after = since.get<Index>()](Index step) {
+      return step > after && plan(step).*planned;
+    };
   };
-  metrics_log_->check(state_.step - state_.unlogged_grad_norm.has_value(), 1, due(&Step::log_metrics));
-  if (layer_logs_) layer_logs_->check(state_.step, due(&Step::log_sites));
-  if (state_.step > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
+  metrics_log_->check(record_.steps - record_.unlogged_grad_norm.has_value(), 1, due(&Step::log_metrics));
+  if (layer_logs_) layer_logs_->check(record_.steps, due(&Step::log_sites));
+  if (record_.steps > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
   write_summary(status_running);
   write_config();
   metrics_log_->cut();
   if (layer_logs_) layer_logs_->cut();
   if (!logs_layers) layer_logs_.reset();
-  seconds_before_ = logged_seconds(*folder_, state_.step);
+  seconds_before_ = logged_seconds(*folder_, record_.steps);
 }
 
 // --- a step ---
@@ -208,15 +209,15 @@ bool Trainer::take(Step& step) {
 // Fills in the last step of an earlier process, whose evaluation was interrupted. Its time is the mean of the
 // steps before.
 void Trainer::restore(Step& step) {
-  fill_row(step, static_cast<float>(*state_.final_train_loss), *state_.unlogged_grad_norm);
+  fill_row(step, static_cast<float>(*record_.final_train_loss), *record_.unlogged_grad_norm);
   take_time(step, seconds_before_ / static_cast<double>(step.number));
 }
 
 void Trainer::compute(Step& step) {
   statistics_.clear();
   model_.branch_progress = config_.train.branch_progress(step.number);
-  step.result =
-      &runner_.compute(state_.earlier_batches + step.number, step.measures_sites() ? &statistics_ : nullptr);
+  step.result = &runner_.compute(record_.earlier_batches.value_or(0) + step.number,
+                                 step.measures_sites() ? &statistics_ : nullptr);
   fill_row(step, step.result->loss, step.result->norms.total);
 }
 
@@ -230,21 +231,21 @@ void Trainer::fill_row(Step& step, float loss, double grad_norm) const {
 }
 
 void Trainer::update(Step& step) {
-  step.changes = &optimizer_.update(++state_.updates, step.row.lr, step.row.clip_factor, model_.gradients,
+  step.changes = &optimizer_.update(++record_.updates, step.row.lr, step.row.clip_factor, model_.gradients,
                                     model_.parameters);
   model_.running.move(step.result->batch_moments);
-  state_.consecutive_skips = 0;
+  record_.consecutive_skips = 0;
 }
 
 // Whether one more step whose result is not finite may go without an update.
 bool Trainer::may_skip() const {
   return config_.train.on_nonfinite == OnNonfinite::skip &&
-         state_.consecutive_skips + 1 < nonfinite_steps_in_a_row;
+         record_.consecutive_skips + 1 < nonfinite_steps_in_a_row;
 }
 
 void Trainer::skip(const Step& step) {
-  ++state_.consecutive_skips;
-  ++state_.skipped;
+  ++record_.consecutive_skips;
+  ++record_.skipped;
   observer_.on_note(text("step ", step.number,
                          ": the loss, the gradient or a batch moment is not finite; the update is skipped"));
 }
@@ -252,10 +253,10 @@ void Trainer::skip(const Step& step) {
 // Enters the step into the state of the run.
 void Trainer::record_step(const Step& step) {
   const float hashed[2] = {step.result->loss, step.result->grad_norm()};
-  state_.trajectory_hash = fnv1a(hashed, sizeof hashed, state_.trajectory_hash);
-  state_.step = step.number;
-  state_.final_train_loss = step.result->loss;
-  state_.final_val_loss.reset();
+  record_.trajectory_hash = fnv1a(hashed, sizeof hashed, record_.trajectory_hash);
+  record_.steps = step.number;
+  record_.final_train_loss = step.result->loss;
+  record_.final_val_loss.reset();
 }
 
 bool Trainer::weights_are_finite(const Step& step) const {
@@ -267,11 +268,11 @@ bool Trainer::weights_are_finite(const Step& step) const {
 // and logs the step in metrics.csv and, before an update, in layers.csv and heads.csv.
 Trainer::Ended Trainer::diverge(Step& step) {
   statistics_.clear();
-  const StepResult& result = runner_.compute(state_.earlier_batches + step.number, &statistics_);
+  const StepResult& result = runner_.compute(record_.earlier_batches.value_or(0) + step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
   // Rows of layers.csv describe the weights before the update. If the update has been made, this pass used
   // the new weights, so its rows are not logged.
-  const bool is_recorded = state_.step == step.number;
+  const bool is_recorded = record_.steps == step.number;
   if (layer_logs_ && !is_recorded)
     layer_logs_->write(step.number, statistics_.rows(), {}, statistics_.head_rows());
   if (step.row.step_ms == 0) take_time(step, step.clock.seconds());
@@ -283,11 +284,11 @@ Trainer::Ended Trainer::diverge(Step& step) {
 void Trainer::observe_sites(const Step& step) {
   if (!step.measures_sites()) return;
   const std::vector<SiteRow> sites = statistics_.rows();
-  if (step.number == 1) state_.branch_share = branch_share(sites);
+  if (step.number == 1) record_.branch_share = branch_share(sites);
   if (!step.log_sites) return;
   const auto params = parameter_rows(config_.train, model_, step.result->norms, step.changes);
-  state_.growth = growth(sites);
-  state_.grad_first_last = grad_first_last(params, config_.model.n_layer);
+  record_.growth = growth(sites);
+  record_.grad_first_last = grad_first_last(params, config_.model.n_layer);
   observer_.on_sites(sites);
   if (layer_logs_) layer_logs_->write(step.number, sites, params, statistics_.head_rows());
 }
@@ -308,36 +309,36 @@ void Trainer::evaluate_model(Step& step, const std::atomic<bool>& stop) {
     return evaluate(model_, corpus_.val, config_.train.batch_size, batches, ranks_,
                     [&] { return ranks_.any(stop.load()); });
   };
-  if (step.result) state_.unlogged_grad_norm = step.result->norms.total;
+  if (step.result) record_.unlogged_grad_norm = step.result->norms.total;
   const Index batches = config_.eval.compared_batches();
   std::optional<double> loss = loss_of(batches);
   if (loss && std::isfinite(*loss)) keep_if_best(step.number, *loss);
   if (loss && step.is_last && batches > 0) loss = loss_of(0);
   if (!loss) return;
   step.row.val_loss = loss;
-  state_.unlogged_grad_norm.reset();
+  record_.unlogged_grad_norm.reset();
   if (!std::isfinite(*loss)) return;
-  if (step.is_last) state_.final_val_loss = loss;
+  if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, *loss);
 }
 
 void Trainer::keep_if_best(Index step, double val_loss) {
-  if (state_.best_val_loss && val_loss >= *state_.best_val_loss) return;
-  state_.best_val_loss = val_loss;
-  state_.best_step = step;
+  if (record_.best_val_loss && val_loss >= *record_.best_val_loss) return;
+  record_.best_val_loss = val_loss;
+  record_.best_step = step;
   if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
 // Writes a row if it is due and complete. The largest loss and gradient norm since the last row go from step
 // to step.
 void Trainer::log_metrics(Step& step) {
-  if (state_.unlogged_grad_norm) return;
+  if (record_.unlogged_grad_norm) return;
   MetricsRow& row = step.row;
-  row.train_loss_max = state_.train_loss_max = larger(state_.train_loss_max, row.train_loss);
-  row.grad_norm_max = state_.grad_norm_max = larger(state_.grad_norm_max, row.grad_norm);
+  row.train_loss_max = record_.train_loss_max = larger(record_.train_loss_max, row.train_loss);
+  row.grad_norm_max = record_.grad_norm_max = larger(record_.grad_norm_max, row.grad_norm);
   if (!step.log_metrics) return;
   if (metrics_log_) write_metrics(*metrics_log_, row);
-  state_.train_loss_max = state_.grad_norm_max = 0;
+  record_.train_loss_max = record_.grad_norm_max = 0;
 }
 
 void Trainer::show_progress(const Step& step) {
@@ -357,8 +358,7 @@ void Trainer::save() {
 }
 
 void Trainer::save_state() {
-  save_checkpoint(folder_->file(checkpoint_file), run_meta(), state_, record_.history, model_,
-                  optimizer_.moments);
+  save_checkpoint(folder_->file(checkpoint_file), run_meta(), record_, model_, optimizer_.moments);
 }
 
 // --- after the last step ---
@@ -368,10 +368,10 @@ void Trainer::save_state() {
 Trainer::Ended Trainer::finish(const std::atomic<bool>& stop) {
   const auto first_window = std::span(corpus_.train).first(config_.model.context + 1);
   if (corpus_.val.empty() && !std::isfinite(*evaluate(model_, first_window, 1))) {
-    record_.first_nonfinite = {state_.step, config_.model.n_layer + 1, name_of(Site::logits), "", false};
+    record_.first_nonfinite = {record_.steps, config_.model.n_layer + 1, name_of(Site::logits), "", false};
     return Ended::diverged;
   }
-  save_model(folder_->file(model_file), run_meta(), state_.step, model_);
+  save_model(folder_->file(model_file), run_meta(), record_.steps, model_);
   save();
   write_summary(status_running);
   write_sample(stop);
@@ -381,17 +381,7 @@ Trainer::Ended Trainer::finish(const std::atomic<bool>& stop) {
 
 void Trainer::write_summary(const char* status) {
   record_.status = status;
-  record_.steps = state_.step;
-  record_.final_train_loss = state_.final_train_loss;
-  record_.grad_first_last = state_.grad_first_last;
-  record_.growth = state_.growth;
-  record_.final_val_loss = state_.final_val_loss;
-  record_.best_val_loss = state_.best_val_loss;
-  if (state_.best_val_loss) record_.best_step = state_.best_step;
-  record_.skipped = state_.skipped;
-  record_.branch_share = state_.branch_share;
-  record_.trajectory_hash = hex(state_.trajectory_hash);
-  const Index tokens = (state_.step - steps_before_) * tokens_per_step_;
+  const Index tokens = (record_.steps - steps_before_) * tokens_per_step_;
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
   record_.seconds = earlier_seconds_ + clock_.seconds();
   if (folder_) write_record(folder_->file(summary_file), record_, config_.train);

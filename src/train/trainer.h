@@ -48,10 +48,10 @@ class Trainer {
   // end, if it is done. The thread count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
-  const TrainState& state() const { return state_; }
-  // Whether the state is that of a run's last step, after which run() only writes the results.
+  const RunRecord& record() const { return record_; }
+  // Whether the record is that of a run's last step, after which run() only writes the results.
   bool has_results() const {
-    return corpus_.val.empty() || state_.final_val_loss || state_.unlogged_grad_norm;
+    return corpus_.val.empty() || record_.final_val_loss || record_.unlogged_grad_norm;
   }
   const Model<float>& model() const { return model_; }
 
@@ -66,7 +66,7 @@ class Trainer {
     interrupted,  // `stop`, which signals set (stop_on_signals()); a checkpoint of the last step is written
   };
 
-  void send_state();
+  void send();
   void begin();
 
   Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
@@ -105,8 +105,7 @@ class Trainer {
   Optimizer<float> optimizer_;
   StepRunner runner_;
   SiteStatistics statistics_;
-  TrainState state_;
-  RunRecord record_;                      // as write_summary() last wrote it
+  RunRecord record_;
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
   std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
