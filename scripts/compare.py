@@ -20,8 +20,11 @@ text after the last step; best val: the lowest during training, on eval.batches;
 1's parameters divided by that of block L's; growth: rms of the stream after block L over that before block 1.
 
 --ranges prints a table of ranges, mean ± K s, for a page or a file. s is the standard deviation over the seeds of the
-row, but at least the low median of s over the rows; a ratio is taken by its logarithm. --check prints one line: how
-many means are in the ranges of a file that has such a table, and which are not; the exit code is 1 if any is not."""
+row, but at least the low median of s over the rows; a ratio is taken by its logarithm. A comment below the table holds
+what its rows ask for: seeds, text, a hash of each config, and the keys that are not at their defaults. --check holds
+each folder to a file that has such a table, in a line: how many means are as asked, and what is not. Rows are matched
+by their keys. A row counts if no key and not the text differs and as many seeds are done, whatever their numbers. Equal
+trajectories in two folders are named: runs of the same seeds, or copies. The exit code is 1 unless all is as asked."""
 
 import collections
 import csv
@@ -34,9 +37,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base.command import Parser, ScriptError, printable, run_command, text_table
+from lib.base.progress import counted
 from lib.compare.comparison import comparison
+from lib.compare.groups import group_by_config
 from lib.compare.pairs import CLEAR
-from lib.compare.ranges import checked, measured, tables_in, titles_of
+from lib.compare.ranges import NONE, checked, measured, tables_in, titles_of
 from lib.logs.runs import find_runs
 
 EXAMPLES = """examples:
@@ -176,21 +181,52 @@ def print_json(result):
     print(json.dumps(json.loads(written, parse_constant=lambda _: None), indent=2))
 
 
-def check(file, paths, groups):
-    """Prints how many figures of the groups are in the ranges of the file. Returns the exit code."""
+def check(file, paths, as_csv):
+    """Prints for each folder how many figures are as the file asks, and what is not. Returns the exit code."""
     tables = tables_in(Path(file).read_text(encoding="utf-8"))
+    together = " ".join(paths)  # a table may be of several folders
+    is_one = any(is_of(table, together) for table in tables)
+    grades, holders = [], collections.defaultdict(set)  # {trajectory_hash: folders with such a run}
+    for name, folders in [(together, paths)] if is_one else [(path, [path]) for path in paths]:
+        table, faults, runs = table_of(tables, name, file), [], []
+        try:
+            runs = find_runs(folders, "config.json", faults)
+        except ScriptError as error:
+            faults.append(str(error))
+        inside, texts = checked(table, {group.label: group for group in group_by_config(runs)})
+        hashes = [run.summary.get("trajectory_hash") for run in runs]
+        for one in filter(None, hashes):
+            holders[one].add(name)
+        asked = sum(cell != NONE for cells in table.rows.values() for cell in cells)
+        grades.append((name, inside, asked, faults + texts, hashes))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if as_csv:
+        writer.writerow(["folder", "as_asked", "asked", "remarks"])
+    for name, inside, asked, faults, hashes in grades:
+        shared = collections.Counter(other for one in hashes for other in holders[one] - {name})
+        copies = [f"{counted(count, 'run')} with the trajectory_hash of one in {printable(other)}"
+                  for other, count in shared.items()]
+        if as_csv:
+            writer.writerow([printable(name), inside, asked, "; ".join(faults + copies)])
+        else:
+            print("; ".join([f"{printable(name)}: {inside} of {asked} means are in the ranges of {printable(file)}",
+                             *faults, *copies]))
+    return int(any(faults for _, _, _, faults, _ in grades))
 
-    def normal(folders):
-        """The paths without "./" and "/" at their ends."""
-        return " ".join(map(os.path.normpath, folders.split(" ")))
 
-    own = [table for table in tables if normal(table.folder) == normal(" ".join(paths))] or tables
+def is_of(table, folder):
+    """Whether a table of ranges is of this folder, or of several, joined by blanks."""
+    return [*map(os.path.normpath, table.folder.split(" "))] == [*map(os.path.normpath, folder.split(" "))]
+
+
+def table_of(tables, folder, file):
+    """The table of ranges by which a folder is judged: its own, one of a folder with the same name, or the only one."""
+    own = ([table for table in tables if is_of(table, folder)]
+           or [table for table in tables if Path(table.folder).name == Path(folder).name] or tables)
     if len(own) != 1:
-        raise ScriptError(f"{printable(file)}: has {len(tables)} tables of ranges, and not one of "
-                          f"{printable(' '.join(paths))}; expected one, as --ranges prints it")
-    (inside, outside), count = checked(own[0], groups), sum(map(len, own[0].rows.values()))
-    print("; ".join([f"{inside} of {count} means are in the ranges of {printable(file)}", *outside]))
-    return int(bool(outside))
+        raise ScriptError(f"{printable(file)}: has {len(tables)} tables of ranges, and not one of {printable(folder)}; "
+                          "expected one, as --ranges prints it")
+    return own[0]
 
 
 def main(arguments=None):
@@ -208,21 +244,24 @@ def main(arguments=None):
     form.add_argument("--json", action="store_true",
                       help="the whole comparison, for programs; scripts/README.md describes it")
     form.add_argument("--ranges", metavar="K", type=float, help="ranges to expect, mean ± K s, as a table in Markdown")
-    form.add_argument("--check", metavar="FILE", help="hold the means to the ranges of a file")
+    parser.add_argument("--check", metavar="FILE",
+                        help="hold each folder to the ranges of a file, in a line; with --csv a table of grades")
     args = parser.parse_args(arguments)
     if args.target is not None and not math.isfinite(args.target):
         raise ScriptError(f"--target: got {args.target}; expected a loss, such as 2.0")
     if args.ranges is not None and not 0 < args.ranges < math.inf:
         raise ScriptError(f"--ranges: got {args.ranges}; expected a number above 0, such as 3")
+    if args.check:
+        if args.json or args.ranges or args.base or args.target:
+            parser.error("--check: goes with --csv alone")
+        return check(args.check, args.runs, args.csv)
     unreadable = []  # messages about damaged runs
     runs = find_runs(args.runs, "config.json", unreadable)
     if not runs:
         raise ScriptError(unreadable[0], 1)
     result = comparison(runs, args.base, args.target)
-    code, groups = 0, {entry["label"]: entry["group"] for entry in result["runs"]}
-    if args.check:
-        code = check(args.check, args.runs, groups)
-    elif args.ranges is not None:
+    if args.ranges is not None:
+        groups = {entry["label"]: entry["group"] for entry in result["runs"]}
         print(measured(" ".join(args.runs), titles_of(groups), groups, args.ranges), end="")
     elif args.json:
         print_json(result)
@@ -235,7 +274,7 @@ def main(arguments=None):
         print("".join(f"- {remark['text']}\n" for remark in result["remarks"]), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)
-    return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ cannot be drawn."""
 
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -13,9 +14,10 @@ import unittest
 
 import numpy as np
 
-from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, run_script, write_run
+from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, read_csv, run_script, write_run
 
 from lib.compare import comparison, groups, pairs
+from lib.compare.ranges import tables_in
 from lib.figures import layout
 from lib.logs import runs
 
@@ -501,18 +503,19 @@ class Command(CompareTest):
         self.assertIn("| `runs` | best val | final val | final train | grad first/last | growth |\n|---|", table)
         self.assertRegex(table, r"(?m)^\| post \| 2\.50 to 3\.10 \| 2\.50 to 3\.10 \| 4\.25 to 4\.25 \| .* \|$")
         self.write("page.md", f"Expect:\n\n{table}\nNo range: | final val | 2 |\n")
-        self.assertEqual(self.compare("runs", "--check", "page.md"), "10 of 10 means are in the ranges of page.md\n")
+        as_asked = "runs: 10 of 10 means are in the ranges of page.md\n"
+        self.assertEqual(self.compare("runs", "--check", "page.md"), as_asked)
         self.clear()
         self.make_seeds("pre", [2.7, 2.9, 3.1])
-        self.make_seeds("post", [2.7], {"model": {"norm_placement": "post"}})
+        self.make_seeds("post", [2.7, 2.7, 2.7], {"model": {"norm_placement": "post"}})
         graded = self.script("compare.py", "runs", "--check", "page.md", code=1)
         self.assertEqual((graded.stdout, graded.stderr), (
-            "8 of 10 means are in the ranges of page.md; pre: best val 2.9, expected 2.20 to 2.80; "
+            "runs: 8 of 10 means are in the ranges of page.md; pre: best val 2.9, expected 2.20 to 2.80; "
             "pre: final val 2.9, expected 2.20 to 2.80\n", ""))
         self.write("page.md", table + "\n" + table.replace("`runs`", "`./runs/pre-1/`"))
         for folder in ("runs", "./runs/", "runs/."):
             shown = self.script("compare.py", folder, "--check", "page.md", code=1).stdout
-            self.assertRegex(shown, "^8 of 10 means ")
+            self.assertRegex(shown, ": 8 of 10 means ")
         self.write("page.md", table + "\n" + table)
         for arguments, words in ((("--check", "page.md"), "page.md: has 2 tables of ranges, and not one of runs; "),
                                  (("--check", "none.md"), "none.md: No such file"),
@@ -522,6 +525,45 @@ class Command(CompareTest):
             self.assertIn(words, done.stderr)
         self.assertIn("no row has two values of best val; train more seeds",
                       self.compare("runs/pre-1", "--ranges", "3", code=2))
+
+    def test_hand_ins(self):
+        """Whatever is wrong is named; a right one passes, with other seeds too, and a half has its half."""
+        post = {"model": {"norm_placement": "post"}}
+
+        def hand_in(folder, changes=None, parts=({}, post), seeds=(1, 2, 3), **summary):
+            for part, (number, seed) in itertools.product(parts, enumerate(seeds)):
+                name = f"{folder}/{len(part)}-{seed}"
+                self.make(name, 2.4 + 0.1 * number, merged(part, merged(changes or {}, {"train": {"seed": seed}})),
+                          trajectory_hash=name, **summary)
+
+        hand_in("teacher")
+        table = self.compare("teacher", "--ranges", "3")
+        self.write("ranges.md", table)
+        self.assertEqual(str(*tables_in(table)), table)
+        for seeds in ((1, 2, 3), (11, 12, 13, 14)):
+            hand_in("right", seeds=seeds)
+            self.assertEqual(self.compare("right", "--check", "ranges.md"), "right: 10 of 10 means are in the ranges of "
+                                                                            "ranges.md\n")
+            shutil.rmtree(self.path("right"))
+        hand_in("half", parts=[post])
+        hand_in("beta2", {"train": {"beta2": 0.9}})
+        hand_in("steps", {"train": {"steps": 102}})
+        hand_in("seeds", seeds=[2])
+        hand_in("text", corpus_hash="another")
+        shutil.copytree(self.path("half"), self.path("copy"))
+        self.write("grades.csv", self.script("compare.py", "half", "beta2", "steps", "seeds", "text", "copy", "none",
+                                             "--check", "ranges.md", "--csv", code=1).stdout)
+        columns, rows = read_csv(self.path("grades.csv"))
+        self.assertEqual(columns, ["folder", "as_asked", "asked", "remarks"])
+        both = "pre: {0}; post: {0}".format
+        self.assertEqual([(row["folder"], row["as_asked"], row["asked"], row["remarks"]) for row in rows[:-1]], [
+            ("half", "5", "10", "pre: no runs; 3 runs with the trajectory_hash of one in copy"),
+            ("beta2", "0", "10", both("train.beta2 0.9, expected 0.99")),
+            ("steps", "0", "10", both("train.steps 102, expected 2")),
+            ("seeds", "0", "10", both("1 of 3 seeds are done; missing: 1, 3")),
+            ("text", "0", "10", both("another text")),
+            ("copy", "5", "10", "pre: no runs; 3 runs with the trajectory_hash of one in half")])
+        self.assertRegex(rows[-1]["remarks"], "^none: no such folder; .*; pre: no runs; post: no runs$")
 
     def test_the_table_of_rates_says_what_its_asterisk_means(self):
         self.clear()

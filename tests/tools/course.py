@@ -16,12 +16,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cli import ROOT
+from cli import ROOT, write_run
 
 from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
 from lib.base.files import read_json
-from lib.compare.ranges import measured, tables_in
+from lib.compare.groups import group_by_config
+from lib.compare.ranges import asked_of, measured, tables_in
+from lib.logs.run_text import text_hash
 from lib.logs.runs import find_runs
+from lib.sweeps.grid import load_sweep, resolve, write_labels
 
 PAGE = Path(ROOT, "configs", "course", "README.md")
 RUNS = "runs/course/"  # a table of ranges begins with the folder that its figures are of
@@ -39,10 +42,26 @@ def commands(text):
 # ---- ranges ---------------------------------------------------------------------------------------------------
 
 
+def file_of(grid):
+    return PAGE.parent / f"{grid}.json"
+
+
+def planned(grid, folder):
+    """{label of a row: what it asks for} of a grid of the course, of which nothing is trained."""
+    sweep = load_sweep(file_of(grid))
+    resolve(sweep)
+    for run in sweep.runs:
+        write_run(Path(folder, run.name), run.config, {"corpus_hash": text_hash(json.dumps(run.config["data"]))})
+    write_labels(sweep, folder)
+    Path(folder, "summary.csv").write_text("\n".join(run.name for run in sweep.runs), encoding="utf-8")
+    seeds = read_json(file_of(grid))["seeds"]
+    return {group.label: asked_of(group, seeds) for group in group_by_config(find_runs([folder], "config.json"))}
+
+
 def train(grid, seeds, folder):
     """Trains a grid of the course with these seeds instead of its own, below `folder`.
     Returns {label: lib.groups.Group}."""
-    file = Path(ROOT, "configs", "course", f"{grid}.json")
+    file = file_of(grid)
     spec = read_json(file)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,8 +148,9 @@ def main():
     args = parser.parse_args()
     text = PAGE.read_text(encoding="utf-8")
     for table in tables_in(text):
-        groups = train(table.folder.removeprefix(RUNS), args.seeds, args.out)
-        new = measured(table.folder, table.titles, groups)
+        grid = table.folder.removeprefix(RUNS)
+        groups = train(grid, args.seeds, args.out)
+        new = measured(table.folder, table.titles, groups, seeds=read_json(file_of(grid))["seeds"])
         print(new)
         text = text.replace(str(table), str(new))
     if args.write:

@@ -37,6 +37,14 @@ class Config:
             return self.values[key]
         return self.run.value(key) if key in fields() else self.names.get(key)
 
+    @property
+    def stated(self):
+        """{key: value} of the keys with an effect that have another value than the schema's default, of the run's
+        history, and of "text", the hash of the text, for its path."""
+        stated = {key: value for key, value in self.values.items() if key not in HISTORY
+                  and "x-text" not in fields()[key] and value != fields()[key].get("default")}
+        return {**stated, **self.run.history, "text": self.run.text_hash}
+
     def minus(self, other):
         """The Difference of this config from another. A change follows from others, and was not chosen, if the key has
         no effect in one of them, if both have its derived default, or if the key is train.steps and both train on

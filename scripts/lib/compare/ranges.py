@@ -2,63 +2,91 @@
 = 3, the mean over other seeds is hardly ever outside unless something else is different.
 
 A range is mean ± K s. s is the standard deviation over the seeds of the row, but at least the low median of s over the
-rows of the column. Ratios are taken by their logarithms. A row whose runs all diverged says so instead."""
+rows of the column. Ratios are taken by their logarithms. A row whose runs all diverged says so; "-" is no range.
 
+Below a table a comment, which Markdown does not show, says what its rows ask for: a line of JSON for what all of them
+have in common, and one for what each has besides. `config` is a hash of the config without seed and bookkeeping; keys
+at their defaults are left out."""
+
+import hashlib
+import json
 import math
 import re
 import statistics
 from collections import namedtuple
 
-from lib.base.command import ScriptError
+from lib.base.command import ScriptError, printable
+from lib.base.keys import fields
 from lib.compare.comparison import METRICS
 
 KINDS = {title: (key, kind) for key, title, kind in METRICS if kind != "speed"}  # of columns that may have ranges
-DIVERGED = "diverged"
-TABLE = re.compile(r"^\|[^\n]*\n\|-[^\n]*\n(?:\|[^\n]*(?:\n|\Z))+", re.MULTILINE)
+DIVERGED, NONE = "diverged", "-"
+TABLE = re.compile(r"^\|[^\n]*\n\|-[^\n]*\n(?:\|[^\n]*(?:\n|\Z))+(?:<!--[^\n]*\n(?:{[^\n]*\n)+-->\n?)?", re.MULTILINE)
+SHOWN = 3  # keys that differ
 
 
-class Ranges(namedtuple("Ranges", "folder titles rows")):
+class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
     """A table of ranges: the `folder` of the runs that it is of; the `titles` of the figures, as compare.py prints them;
-    and `rows`, {label of a group: a cell a figure}, "2.46 to 2.49" or "diverged"."""
+    `rows`, {label of a group: a cell a figure}, "2.46 to 2.49", "diverged" or "-"; and `asked`, {label: asked_of it},
+    empty without the comment."""
 
     def __str__(self):
         lines = [[f"`{self.folder}`", *self.titles], *([label, *cells] for label, cells in self.rows.items())]
         head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
-        return head + "|---" * len(lines[0]) + "|\n" + "".join(body)
+        common = {key: value for key, value in next(iter(self.asked.values()), {}).items()
+                  if all(asked.get(key) == value for asked in self.asked.values())}
+        parts = [common, *({key: value for key, value in asked.items() if key not in common}
+                           for asked in self.asked.values())]
+        comment = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in parts)
+        return (head + "|---" * len(lines[0]) + "|\n" + "".join(body)
+                + f"<!-- what the rows ask for: all of them, and each\n{comment}-->\n" * bool(self.asked))
 
 
 def tables_in(text):
     """The Ranges of a Markdown text, in their order; other tables are passed over."""
     tables = []
     for match in TABLE.findall(text):
+        lines = match.splitlines()
         (folder, *titles), _, *rows = [[cell.strip() for cell in line.strip()[1:-1].split("|")]
-                                       for line in match.splitlines()]
+                                       for line in lines if line.startswith("|")]
         if titles and KINDS.keys() >= {*titles} and all(len(row) == len(titles) + 1 for row in rows):
-            tables.append(Ranges(folder.strip("`"), titles, {label: cells for label, *cells in rows}))
+            common, *asked = [json.loads(line) for line in lines if line.startswith("{")] or [{}]
+            tables.append(Ranges(folder.strip("`"), titles, {label: cells for label, *cells in rows},
+                                 {row[0]: common | part for row, part in zip(rows, asked)}))
     return tables
 
 
 def values_of(group, title):
-    """A figure of the runs of a group on the scale on which its range is symmetric; None if all of them diverged."""
+    """The finite figures of the runs of a group on the scale on which their range is symmetric; None if all of them
+    diverged."""
     key, kind = KINDS[title]
     if len(group.diverged) == len(group.runs):
         return None
-    values = group.metric_values(key)
+    values = [value for value in group.metric_values(key) if math.isfinite(value) and value > 0]
     return [math.log10(value) for value in values] if kind == "ratio" else values
 
 
 def titles_of(groups):
-    """The titles of the figures that can have ranges: each group has finite ones, or all its runs diverged."""
-    def is_finite(group, title):
-        values = group.metric_values(KINDS[title][0])
-        is_lost = len(group.diverged) == len(group.runs)
-        return is_lost or values and all(math.isfinite(value) and value > 0 for value in values)
+    """The titles of the figures that can have ranges. ScriptError: there is none."""
+    values = {title: [values_of(group, title) for group in groups.values()] for title in KINDS}
+    titles = [title for title, of in values.items() if any(of) or of.count(None) == len(of)]
+    if not titles:
+        raise ScriptError("--ranges: no run has a figure yet; train them to their end")
+    return titles
 
-    return [title for title in KINDS if all(is_finite(group, title) for group in groups.values())]
+
+def asked_of(group, seeds=None):
+    """What a row asks for that is made from a group: {"config": the hash, "seeds": those of its runs or others, and the
+    keys, "text" among them, that are not at their defaults}."""
+    stated, derived = group.config.stated, group.runs[0].config.get("$derived", ())
+    digest = hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:12]
+    return {"config": digest, "seeds": seeds or sorted(run.seed for run in group.runs),
+            **{key: value for key, value in stated.items() if key not in derived}}
 
 
-def measured(folder, titles, groups, factor=3):
-    """The Ranges of {label: Group}; `factor`: K. ScriptError: no group has a standard deviation."""
+def measured(folder, titles, groups, factor=3, seeds=None):
+    """The Ranges of {label: Group}; `factor`: K; `seeds`: as in asked_of. ScriptError: no group has a standard
+    deviation."""
     rows = {label: [] for label in groups}
     for title in titles:
         values = {label: values_of(group, title) for label, group in groups.items()}
@@ -67,8 +95,9 @@ def measured(folder, titles, groups, factor=3):
             raise ScriptError(f"--ranges: no row has two values of {title}; train more seeds")
         for label, of in values.items():
             s = max(deviations.get(label, 0), statistics.median_low(deviations.values())) if of else 0
-            rows[label].append(range_text(statistics.fmean(of), factor * s, title) if of else DIVERGED)
-    return Ranges(folder, titles, rows)
+            without = DIVERGED if of is None else NONE
+            rows[label].append(range_text(statistics.fmean(of), factor * s, title) if of else without)
+    return Ranges(folder, titles, rows, {label: asked_of(group, seeds) for label, group in groups.items()})
 
 
 def range_text(mean, distance, title):
@@ -84,19 +113,58 @@ def range_text(mean, distance, title):
     return " to ".join(ends)
 
 
+# ---- whether runs are as asked ----------------------------------------------------------------------------------
+
+
 def checked(table, groups):
-    """(the number of figures of {label: Group} inside the Ranges, a text for each that is outside and for each row that
-    only one has)."""
-    inside, texts = 0, [f"{label}: no row of the table" for label in groups if label not in table.rows]
+    """(the number of figures of {label: Group} that are as the Ranges ask, a text for whatever is not). A row in whose
+    runs a key, the text or the number of seeds is another has none."""
+    names, inside = group_of_rows(table, groups), 0
+    texts = [f"{label}: no row of the table" for label in groups if label not in names.values()]
     for label, cells in table.rows.items():
-        if label not in groups:
+        if label not in names:
             texts.append(f"{label}: no runs")
             continue
-        for title, cell in zip(table.titles, cells):
-            outside = outside_text(groups[label], title, cell)
-            inside += not outside
-            texts += [f"{label}: {title} {outside}"] * bool(outside)
+        group, asked = groups[names[label]], table.asked.get(label)
+        faults = asked and [*changes(asked, asked_of(group)), *missing_seeds(asked["seeds"], group)]
+        if not faults:
+            outside = [outside_text(group, title, cell) for title, cell in zip(table.titles, cells) if cell != NONE]
+            faults = [f"{title} {text}" for title, text in zip(table.titles, outside) if text]
+            inside += outside.count("")
+        texts += [f"{label}: {fault}" for fault in faults]
     return inside, texts
+
+
+def group_of_rows(table, groups):
+    """{label of a row: label of its group}: of the same name without a comment, else those that differ least first."""
+    if not table.asked:
+        return {label: label for label in table.rows if label in groups}
+    made, names = {name: asked_of(group) for name, group in groups.items()}, {}
+    for _, label, name in sorted(((len(changes(table.asked[label], made[name])), label, name)
+                                  for label in table.asked for name in made), key=lambda row: row[0]):
+        if label not in names and name not in names.values():
+            names[label] = name
+    return names
+
+
+def changes(asked, made):
+    """Texts of the keys in which two results of asked_of() differ: "train.beta2 0.9, expected 0.99"."""
+    def shown(part, key):
+        return json.dumps(part.get(key, fields().get(key, {}).get("default", "its default")), ensure_ascii=False)
+
+    keys = [key for key in {**asked, **made} if key not in ("config", "seeds") and asked.get(key) != made.get(key)]
+    if not keys and asked["config"] != made["config"]:
+        return ["another config, though no key is set to another value: of another version of normscope"]
+    texts = ["another text" if key == "text" else
+             f"{printable(key)} {shown(made, key)}, expected {shown(asked, key)}" for key in keys]
+    return texts[:SHOWN] + [f"{len(keys) - SHOWN} more keys"] * (len(keys) > SHOWN)
+
+
+def missing_seeds(seeds, group):
+    """[a text] if fewer runs of the group have ended than there are `seeds`."""
+    ended = [run.seed for run in group.runs if run.record["status"] in ("done", DIVERGED)]
+    missing = ", ".join(str(seed) for seed in seeds if seed not in ended)
+    return [f"{len(ended)} of {len(seeds)} seeds are done; missing: {missing}"] * (len(ended) < len(seeds))
 
 
 def outside_text(group, title, cell):
