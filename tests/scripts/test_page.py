@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import unittest
@@ -86,9 +87,8 @@ class InABrowser(CliTest):
 
     def mean(self, placement, step, layer, column, site="stream"):
         rows = [row for seed in (1, 2) for row in Run(self.path(f"runs/{placement}-{seed}")).rows("layers.csv")]
-        values = [float(row[column]) for row in rows
-                  if (row["step"], row["layer"], row["site"]) == (str(step), str(layer), site)]
-        return sum(values) / len(values)
+        return statistics.geometric_mean(float(row[column]) for row in rows if (row["step"], row["layer"], row["site"]) ==
+                                         (str(step), str(layer), site))
 
     def test_values_are_those_of_the_logs_by_step_tokens_or_seconds(self):
         end, middle, loss, clicked, by_step, by_tokens, tip_of_tokens, by_seconds, tip_of_seconds, address = self.returned("""
@@ -149,7 +149,7 @@ class InABrowser(CliTest):
             with_pictures=True)
         self.assertTrue(caption.endswith("of runs that have diverged: the last step logged"))
         self.assertGreater(count, 1)
-        self.assertIn("▲ 3.14e12", marks)
+        self.assertIn("▲ 3.1×10¹²", marks)
         self.assertEqual(none, 0)
 
 

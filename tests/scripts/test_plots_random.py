@@ -77,7 +77,7 @@ class RandomPictures(MadeRuns):
                     changed = float(row[column]) * r.lognormvariate(0, 0.5)
                     row[column] = r.choice(["nan", "inf", 0, 3e12, 7.5]) if r.random() < wild else changed
         with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
+            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
 
@@ -136,20 +136,22 @@ class RandomPictures(MadeRuns):
         self.assertEqual("zero" in words, 0 in numbers(rows, "rms") + numbers(rows, "grad_rms"))
 
     def check_page(self, groups):
+        """The page's lines are those of the picture, and what lies outside its axis is marked."""
         data = page_data(groups)
-        runs = [run for group in groups for run in group.runs]
-        low, high, _ = data["loss"]
-        for run, drawn in zip(runs, data["runs"]):
-            rows = logged(run.folder / "metrics.csv")
-            for kind, column in (("train", "train_loss"), ("val", "val_loss")):
-                values = {(int(row["step"]), float(f"{float(row[column]):.5g}")) for row in rows
-                          if row[column] and math.isfinite(float(row[column]))}
-                points = {(step, loss) for step, loss, *_ in drawn[kind] if loss is not None}
-                self.assertLessEqual(points, values)
-                largest = [max((loss for _, loss in pairs), default=0) for pairs in (points, values)]
-                self.assertEqual(*largest)
-            self.assertTrue(all(row[1] <= high and (row[1] >= low or row[1] == 0) for row in drawn["val"]
-                                if row[1] is not None))
+        for group, drawn in zip(groups, data["groups"]):
+            losses, (low, high) = drawn["losses"], (data["loss"]["low"], data["loss"]["high"])
+            rows = [row for run in group.runs for row in logged(run.folder / "metrics.csv")]
+            self.assertLessEqual(set(losses["x"]["step"]), {int(row["step"]) for row in rows})
+            for name, places in (("train", "x"), ("val", "at")):
+                mean, least, most = losses[name]
+                self.assertEqual([loss is None for loss in mean], [loss is None for loss in least])
+                edges = {is_above for place, _, is_above, _ in losses["marks"] if place == places}
+                self.assertEqual(edges, {is_above for is_above, beyond in ((True, [loss for loss in most if loss and loss > high]),
+                                                                (False, [loss for loss in least if loss is not None
+                                                                         and loss < low])) if beyond})
+                if len(group.runs) == 1:
+                    self.assertEqual(float(f"{max(numbers(rows, name + '_loss'), default=0):.5g}"),
+                                     max(filter(None, most), default=0))
 
     def test_pictures(self):
         for number in range(FIRST_SEED, FIRST_SEED + COUNT):

@@ -143,14 +143,17 @@ class Report(MadeRuns):
         run = self.make("long", steps=(1, *range(10, 20_000, 10)), model__n_layer=2, decay=0.1)
         with without_pictures():
             page = self.report(run, self.make("other", model__norm="rmsnorm", diverged=True))
-        (long, lost) = self.data["runs"]
+        (long, lost) = self.data["groups"]
         self.assertEqual((long["steps"][0], long["steps"][-1]), (1, 19_990))
-        self.assertEqual(long["sites"]["stream"]["grad"][0], [0.0011, 0.00011, 1.1e-05])
-        self.assertEqual(long["sites"]["attn_out"]["rms"][-1], [None, 0.25, 0.5])
-        self.assertEqual((lost["sites"]["stream"]["grad"][-1], lost["train"][-1][:2], lost["diverged"]),
-                         ([None] * 4, [60, None], 60))
-        self.assertEqual((long["train"][0], long["val"][0]), ([1, 3.5, 8, None], [30, 2.0, 240, None]))
-        self.assertLess(2 * len(long["steps"]) * long["layers"] * len(long["sites"]), 10_001)
+        self.assertEqual(long["sites"]["stream"]["grad"][0], [[0.0011, 0.00011, 1.1e-05]])
+        self.assertEqual(long["sites"]["attn_out"]["rms"][-1], [[None, 0.25, 0.5]])
+        self.assertEqual((lost["sites"]["stream"]["grad"][-1], lost["losses"]["train"][0][-1], lost["lost"]),
+                         ([[None] * 4], None, 60))
+        losses = long["losses"]
+        self.assertEqual((losses["train"][0][0], losses["x"]["tokens"][0], losses["val"][0][0], losses["at"]["step"][0]),
+                         (3.5, 8, 2.0, 30))
+        self.assertNotIn("seconds", losses["x"])  # which no log has
+        self.assertLess(2 * len(long["steps"]) * 3 * len(long["sites"]), 10_001)
         self.assertLess(len(page.content), 1_000_000)
 
     def test_watching_rewrites_the_page_until_the_run_is_killed(self):

@@ -70,10 +70,10 @@ def band(rows, log=False):
 
 
 def on_steps(steps, values):
-    """(steps, array (runs, steps)): the values of several runs, each logged at its own steps, on the union of the
-    steps; NaN elsewhere."""
+    """(steps, array (runs, steps) or (runs, steps, layers)): the values of several runs, each logged at its own steps, on
+    the union of the steps; NaN elsewhere."""
     every = np.unique(np.concatenate(steps))
-    table = np.full((len(steps), every.size), np.nan)
+    table = np.full((len(steps), every.size, *np.shape(values[0])[1:]), np.nan)
     for row, at, value in zip(table, steps, values):
         row[np.searchsorted(every, at)] = value
     return every, table

@@ -14,7 +14,7 @@ from lib.compare.groups import shared_settings
 from lib.figures import matplotlib
 from lib.figures.drawing import drawing
 from lib.figures.layout import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
-from lib.figures.panels import band, block_ticks, nothing_finite, write_unit
+from lib.figures.panels import band, block_ticks, nothing_finite, on_steps, write_unit
 from lib.figures.scale import scale_between
 from lib.logs import np
 from lib.logs.runs import shortened
@@ -42,15 +42,10 @@ class HeatMap:
     def __init__(self, group, site):
         maps = [Site(run, site) for run in group.runs]
         self.group, self.first = group, maps[0].first
-        self.steps = np.unique(np.concatenate([m.steps for m in maps]))
-        self.rms, self.grad = (self._mean(maps, name) for name in ("rms", "grad"))
+        for name in ("rms", "grad"):
+            self.steps, values = on_steps([m.steps for m in maps], [getattr(m, name) for m in maps])
+            setattr(self, name, band(values, log=True)[0])
         self.divergences = [run.diverged_at(self.steps[-1]) for run in group.diverged]
-
-    def _mean(self, maps, name):
-        values = np.full((len(maps), self.steps.size, maps[0].rms.shape[1]), np.nan)
-        for value, seed_map in zip(values, maps):
-            value[np.searchsorted(self.steps, seed_map.steps)] = getattr(seed_map, name)
-        return band(values, log=True)[0]
 
 
 def color_scale(maps, name):

@@ -41,6 +41,7 @@ class Run:
                               "model.norm_placement", 1)
         self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
         self.probe = self.summary.get("status") == "probe"
+        self.rows = functools.cache(self.rows)  # pictures of a page ask for the same columns
         folder = Path(os.path.abspath(self.folder))  # without ".."
         self.home = folder.parent if self.probe else folder
 

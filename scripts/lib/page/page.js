@@ -13,9 +13,7 @@ const charts = { grad: [], rms: [], loss: [] };  // a chart a panel
 // ---- data -----------------------------------------------------------------------------------------------------
 
 const step = () => page.steps[state.at] ?? 0;
-const on = group => state.boxes.every(({ what, name, box }) => group[what] !== name || box.checked);
-const inPanel = panel => page.groups.map((group, i) => ({ ...group, runs: page.runs.filter(run => run.group === i) }))
-  .filter(group => group.panel === panels[panel]);
+const shown = panel => page.groups.filter(group => group.panel === panels[panel] && state.boxes.every(({ what, name, box }) => group[what] !== name || box.checked));
 
 // The row of a list of steps to show at step `at`: the last that is not after it, or the first.
 function rowAt(steps, at) {
@@ -24,25 +22,8 @@ function rowAt(steps, at) {
   return row;
 }
 
-// A site's value at a row of the run's steps and a layer; null if it is missing or not finite.
-const value = (run, name, row, layer) => run.sites[state.site]?.[name][row]?.[layer] ?? null;
-
-// [mean, least, most] of the finite values; nulls if there are none.
-function spread(values) {
-  const good = values.filter(v => v !== null);
-  return good.length ? [good.reduce((a, b) => a + b) / good.length, Math.min(...good), Math.max(...good)] : [null, null, null];
-}
-
-// [[x, mean, least, most, step]] of runs' lists of losses, merged step by step; x is the mean over the runs.
-function merged(lists) {
-  const table = new Map();
-  for (const row of lists.flat()) table.set(row[0], [...(table.get(row[0]) ?? []), row]);
-  const column = AXES[state.axis].column;
-  return [...table.keys()].sort((a, b) => a - b).map(at => {
-    const rows = table.get(at);
-    return [spread(rows.map(row => row[column]))[0], ...spread(rows.map(row => row[1])), at];
-  });
-}
+// A group's lines over the layers, [mean, least, most] or [mean], of a quantity at the step; none if it lacks the site.
+const layersOf = (group, name) => group.sites[state.site]?.[name][rowAt(group.steps, step())] ?? [[]];
 
 // ---- charts ---------------------------------------------------------------------------------------------------
 
@@ -56,17 +37,6 @@ function add(parent, name, attributes = {}, content = "") {
 
 const text = v => v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? Number(v.toPrecision(3)).toExponential().replace("e+", "e") : String(Number(v.toPrecision(3)));
 
-// A tick's text: powers of ten as in the pictures.
-const tick = v => text(v).replace(/^1e(-?\d+)$/, (_, power) => "10" + [...power].map(c => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join(""));
-
-// The x axes of the loss: the index of the value in a row of a run's losses, and its text.
-const short = v => v >= 1e6 ? `${text(v / 1e6)}M` : v >= 1e4 ? `${text(v / 1e3)}k` : text(v);
-const AXES = {
-  step: { column: 0, name: "step", tick: v => Number.isInteger(v) ? v : null, title: v => `step ${v}` },
-  tokens: { column: 2, name: "tokens", tick: short, title: v => `${short(v)} tokens` },
-  seconds: { column: 3, name: "seconds of training", tick: text, title: v => `${text(v)} seconds` },
-};
-
 function swatch(parent, group) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "key");
@@ -75,137 +45,94 @@ function swatch(parent, group) {
   parent.appendChild(svg);
 }
 
-// Round numbers of an axis, at most about `most`: powers of ten of a logarithmic one, with 2 and 5 if they are few.
-function ticks(low, high, log, most) {
-  const out = [];
-  if (log) {
-    const decades = Math.log10(high / low), every = Math.ceil(decades / most);
-    for (let e = Math.floor(Math.log10(low)); 10 ** e <= high; e++)
-      for (const factor of decades < 2.2 ? [1, 2, 5] : [1])
-        if (factor * 10 ** e >= low && factor * 10 ** e <= high && e % every === 0) out.push(factor * 10 ** e);
-    return out;
-  }
-  const rough = (high - low) / most, unit = 10 ** Math.floor(Math.log10(rough));
-  const apart = unit * [1, 2, 5, 10].find(f => f * unit >= rough);
-  for (let i = Math.ceil(low / apart - 1e-9); i * apart <= high + 1e-9 * apart; i++) out.push(i * apart);
-  return out;
-}
-
 // An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot. `marks`: the
 // numbers of marks at its upper and at its lower edge.
-function frame(kind, panel, xs, ys, log, xName, note = "", room = MARGIN.right, xTick = AXES.step.tick) {
+function frame(kind, panel, xAxis, yAxis, xName, note = "", room = MARGIN.right) {
   const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
   figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
   const width = svg.clientWidth || 600, height = svg.clientHeight || 300;
   svg.replaceChildren();
   figure.querySelector("figcaption").textContent = [panels[panel], note].filter(Boolean).join(" · ");
   const [left, right, top, bottom] = [MARGIN.left, width - room, MARGIN.top, height - MARGIN.bottom];
-  const scale = log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
-  const chart = { svg, top, bottom, left, right, low: ys[0], high: ys[1], marks: [0, 0],
-    x: v => left + (right - left) * (v - xs[0]) / (xs[1] - xs[0]),
-    y: v => log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(ys[0])) / (scale(ys[1]) - scale(ys[0]))) };
-  for (const v of ticks(...ys, log, 6)) {
+  const scale = yAxis.log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
+  const chart = { svg, top, bottom, left, right, marks: [0, 0],
+    x: v => left + (right - left) * (v - xAxis.low) / (xAxis.high - xAxis.low),
+    y: v => yAxis.log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(yAxis.low)) / (scale(yAxis.high) - scale(yAxis.low))) };
+  for (const [v, words] of yAxis.ticks) {
     add(svg, "line", { class: "grid", x1: left, x2: right, y1: chart.y(v), y2: chart.y(v) });
-    add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, tick(v));
+    add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, words);
   }
-  for (const v of ticks(...xs, false, Math.max(3, Math.min(10, (right - left) / 50))).filter(v => xTick(v) !== null)) {
+  for (const [v, words] of xAxis.ticks) {
     add(svg, "line", { class: "grid", x1: chart.x(v), x2: chart.x(v), y1: top, y2: bottom });
-    add(svg, "text", { x: chart.x(v), y: bottom + 17, "text-anchor": "middle" }, xTick(v));
+    add(svg, "text", { x: chart.x(v), y: bottom + 17, "text-anchor": "middle" }, words);
   }
   add(svg, "text", { x: right, y: height - 4, "text-anchor": "end" }, xName);
   return chart;
 }
 
-// A line through [x, mean, least, most] with the band of a group's seeds; gaps if nothing is finite.
-function curve(chart, points, group) {
+// A line through the means at these places, and the band between the two other lists; gaps if nothing is finite.
+function curve(chart, places, [means, least, most], group) {
   const parts = [[]];
-  for (const p of points) p[1] === null ? parts.push([]) : parts.at(-1).push(p);
-  for (const part of parts.filter(p => p.length)) {
-    const path = (k, list) => list.map(p => `${chart.x(p[0]).toFixed(1)},${chart.y(p[k]).toFixed(1)}`).join(" ");
-    if (group.runs.length > 1) add(chart.svg, "polygon", { class: "band", fill: group.color, points: path(2, part) + " " + path(3, part.reverse()) });
-    add(chart.svg, "polyline", { class: "curve", stroke: group.color, "stroke-dasharray": group.dash, points: path(1, part) });
-    if (part.length === 1) add(chart.svg, "circle", { class: "point", r: 4, fill: group.color, cx: chart.x(part[0][0]), cy: chart.y(part[0][1]) });
+  means.forEach((v, i) => v === null ? parts.push([]) : parts.at(-1).push(i));
+  const path = (values, part) => part.map(i => `${chart.x(places[i]).toFixed(1)},${chart.y(values[i]).toFixed(1)}`).join(" ");
+  for (const part of parts.filter(part => part.length)) {
+    if (least) add(chart.svg, "polygon", { class: "band", fill: group.color, stroke: group.color, points: path(least, part) + " " + path(most, [...part].reverse()) });
+    add(chart.svg, "polyline", { class: "curve", stroke: group.color, "stroke-dasharray": group.dash, points: path(means, part) });
+    if (part.length === 1) add(chart.svg, "circle", { class: "point", r: 4, fill: group.color, cx: chart.x(places[part[0]]), cy: chart.y(means[part[0]]) });
   }
-  markOutside(chart, points, group);
 }
 
-// An arrow at the edge has the largest or the smallest of a group's values outside the limits.
-function markOutside(chart, points, group) {
-  const good = points.filter(p => p[1] !== null);
-  const mark = (list, column, sign, y) => {
-    if (!list.length) return;
-    const far = list.reduce((a, b) => sign * b[column] > sign * a[column] ? b : a);
-    add(chart.svg, "text", { class: "outside", fill: group.color, x: Math.max(chart.left, chart.x(far[0]) - 5), y },
-      `${sign > 0 ? "▲" : "▼"} ${text(far[column])}`);
-  };
-  const above = good.filter(p => p[3] > chart.high), below = good.filter(p => p[2] < chart.low);
-  mark(above, 3, 1, chart.top + 11 + 14 * chart.marks[0]);
-  mark(below, 2, -1, chart.bottom - 4 - 14 * chart.marks[1]);
-  chart.marks = [chart.marks[0] + (above.length > 0), chart.marks[1] + (below.length > 0)];
-}
-
-// ---- the three charts -----------------------------------------------------------------------------------------
-
-// The limits of an axis over all steps, so that they are the same at every step.
-const limits = {};
-function range(name) {
-  const key = name + state.site;
-  if (!limits[key]) {
-    const values = page.runs.flatMap(run => run.sites[state.site]?.[name] ?? []).flat().filter(v => v > 0);
-    const high = values.reduce((a, b) => Math.max(a, b), 0) || 1, low = Math.min(values.reduce((a, b) => Math.min(a, b), Infinity), high / 1.5);
-    const pad = Math.max((high / low) ** 0.06, 1.08);
-    limits[key] = [low / pad, high * pad];
-  }
-  return limits[key];
+// An arrow at the upper or the lower edge, with the value of a group that lies beyond it.
+function mark(chart, group, place, above, words) {
+  const y = above ? chart.top + 11 + 14 * chart.marks[0]++ : chart.bottom - 4 - 14 * chart.marks[1]++;
+  add(chart.svg, "text", { class: "outside", fill: group.color, x: Math.max(chart.left, chart.x(place) - 5), y }, words);
 }
 
 function drawDepth(name, panel) {
-  const all = inPanel(panel), groups = all.filter(on), deepest = Math.max(1, ...all.flatMap(group => group.runs.map(run => run.layers - 1)));
-  const lost = groups.some(group => group.runs.some(run => run.diverged && run.diverged <= step()));
-  const chart = charts[name][panel] = frame(name, panel, [0, deepest], range(name), true, "block (0: embedding output)",
+  const groups = shown(panel), lost = groups.some(group => group.lost && group.lost <= step());
+  const chart = charts[name][panel] = frame(name, panel, page.blocks, page.layers[state.site][name], "block (0: embedding output)",
     lost ? "of runs that have diverged: the last step logged" : "");
-  const at = (group, layer) => spread(group.runs.map(run => value(run, name, rowAt(run.steps, step()), layer)));
-  chart.places = Array.from({ length: deepest + 1 }, (_, layer) => layer);
+  chart.places = Array.from({ length: page.blocks.high + 1 }, (_, layer) => layer);
   chart.title = layer => `${layer ? `block ${layer}` : "embedding output"}, step ${step()}`;
-  chart.values = layer => groups.map(group => [group, "", at(group, layer)[0]]);
-  for (const group of groups) curve(chart, chart.places.map(layer => [layer, ...at(group, layer)]), group);
+  chart.values = layer => groups.map(group => [group, "", layersOf(group, name)[0][layer] ?? null]);
+  for (const group of groups) {
+    const lines = layersOf(group, name), most = lines.at(-1), far = most.indexOf(Math.max(...most));
+    curve(chart, chart.places, lines, group);
+    if (most[far] > page.layers[state.site][name].high) mark(chart, group, far, true, `▲ ${text(most[far])}`);
+  }
 }
 
 function drawLoss(panel) {
-  const axis = AXES[state.axis], [low, high, log] = page.loss;
-  const last = page.runs.flatMap(run => run.train.map(row => row[axis.column])).reduce((a, b) => Math.max(a, b), 0) || 1;
-  const levels = Object.entries(page.levels).filter(([, v]) => v > low && v < high).sort((a, b) => b[1] - a[1]);
-  const chart = charts.loss[panel] = frame("loss", panel, [0, last], [low, high], log, axis.name, "", levels.length ? LEVEL_NAMES : MARGIN.right,
-    axis.tick);
+  const axis = state.axis, groups = shown(panel).filter(group => group.losses);
+  const chart = charts.loss[panel] = frame("loss", panel, page.x[axis], page.loss, axis === "seconds" ? "seconds of training" : axis, "",
+    page.levels.length ? LEVEL_NAMES : MARGIN.right);
   const { svg } = chart;
   let free = 0;  // the height from which no name is written yet
-  for (const [name, level] of levels) {
+  for (const [name, level] of page.levels) {
     add(svg, "line", { class: "level", x1: chart.left, x2: chart.right, y1: chart.y(level), y2: chart.y(level) });
     free = Math.max(chart.y(level) + 4, free);
-    add(svg, "text", { x: chart.right + 8, y: free }, `${name} ${level.toFixed(2)}`);
+    add(svg, "text", { x: chart.right + 8, y: free }, name);
     free += 14;
   }
-  const drawn = inPanel(panel).filter(on).map(group => [group, merged(group.runs.map(run => run.train)), merged(group.runs.map(run => run.val))]);
-  for (const [group, train, val] of drawn) {
-    curve(chart, train, group);
-    markOutside(chart, val, group);
-    for (const [at, loss] of val.filter(p => p[1] !== null))
-      add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(at) - 5},${chart.y(loss)}l5,-5l5,5l-5,5z` });
-    for (const run of group.runs.filter(run => run.diverged)) {
-      const end = run.train.findLast(p => p[1] !== null);
-      if (end) add(svg, "text", { class: "name", x: chart.x(end[axis.column]), y: chart.y(end[1]) + 5, "text-anchor": "middle" }, "✕");
-    }
+  for (const { losses, ...group } of groups) {
+    const x = losses.x[axis], at = losses.at[axis];
+    curve(chart, x, losses.train, group);
+    at.forEach((place, i) => add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(place) - 5},${chart.y(losses.val[0][i])}l5,-5l5,5l-5,5z` }));
+    for (const [index, loss] of losses.ends)
+      add(svg, "text", { class: "name", x: chart.x(x[index]), y: chart.y(loss) + 5, "text-anchor": "middle" }, "✕");
+    for (const [list, index, above, words] of losses.marks) mark(chart, group, losses[list][axis][index], above, words);
   }
-  const points = drawn.flatMap(([, ...lists]) => lists.flat());
-  if (state.axis === "step")  // on other axes a step has several x
+  if (axis === "step")  // on other axes a step has several x
     add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
-  chart.places = [...new Set(points.map(p => p[0]))].sort((a, b) => a - b);
-  chart.stepAt = x => points.find(p => p[0] === x)?.[4] ?? step();
-  chart.title = axis.title;
-  chart.values = at => drawn.flatMap(([group, ...lists]) => lists.map((list, i) => {
-    const before = list.findLast(p => p[0] <= at);
-    return [group, i ? " (validation)" : "", before ? before[1] : null];
-  }));
+  const lists = groups.flatMap(({ losses }) => [losses.x, losses.at]);
+  chart.places = [...new Set(lists.flatMap(list => list[axis]))].sort((a, b) => a - b);
+  chart.stepAt = place => {
+    const list = lists.find(list => list[axis].includes(place));
+    return list.step[list[axis].indexOf(place)];
+  };
+  chart.title = place => axis === "step" ? `step ${place}` : `${place} ${axis}`;
+  chart.values = place => groups.flatMap(group => [["x", "train", ""], ["at", "val", " (validation)"]].map(([list, kind, what]) =>
+    [group, what, group.losses[kind][0][group.losses[list][axis].findLastIndex(at => at <= place)] ?? null]));
 }
 
 // ---- values under the pointer ---------------------------------------------------------------------------------
@@ -241,6 +168,7 @@ function redraw() {
   }
   $("step").value = state.at;
   $("now").textContent = `step ${step()}`;
+  $("step").setAttribute("aria-valuetext", $("now").textContent);
   clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
   state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}`
     + (state.axis === "step" ? "" : `&axis=${state.axis}`)), 500);
@@ -266,7 +194,7 @@ function switches(what) {
   if (names.size < 2) return;
   const row = add($("switches"), "fieldset");
   for (const [word, checked] of names.size > 2 ? [["all", true], ["none", false]] : [])
-    add(row, "button", { type: "button" }, word).addEventListener("click", () => {
+    add(row, "button", { type: "button", "aria-label": `${word}: ${[...names.keys()].join(", ")}` }, word).addEventListener("click", () => {
       row.querySelectorAll("input").forEach(box => { box.checked = checked; });
       redraw();
     });
@@ -286,6 +214,8 @@ function chartOf(kind, panel) {
   add(figure, "figcaption");
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "chart");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", [{ grad: "gradient by layer", rms: "activation by layer", loss: "loss" }[kind], panels[panel]].filter(Boolean).join(", "));
   figure.appendChild(svg);
   svg.addEventListener("pointermove", event => hover(charts[kind][panel], event));
   svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
@@ -298,7 +228,7 @@ function chartOf(kind, panel) {
 function start() {
   $("player").hidden = false;
   document.querySelectorAll("details.still").forEach(still => { still.open = false; });
-  for (const site of new Set(page.runs.flatMap(run => Object.keys(run.sites)))) add($("site"), "option", {}, site);
+  for (const site of Object.keys(page.layers)) add($("site"), "option", {}, site);
   ["lead", "rest", "panel"].forEach(switches);
   for (const kind of Object.keys(charts)) {
     $(kind).classList.toggle("several", panels.length > 1);
@@ -306,7 +236,7 @@ function start() {
   }
   $("grad").hidden = $("rms").hidden = !page.steps.length;
   $("steps").hidden = page.steps.length < 2;
-  $("loss").hidden = page.runs.every(run => !run.train.length);
+  $("loss").hidden = page.groups.every(group => !group.losses);
   $("step").max = page.steps.length - 1;
   $("step").addEventListener("input", () => {
     state.at = Number($("step").value);
@@ -316,10 +246,10 @@ function start() {
   $("axis").addEventListener("change", () => { state.axis = $("axis").value; redraw(); });
   $("axis").parentElement.hidden = $("loss").hidden;
   for (const option of $("axis").options)  // an axis that some run did not log is no choice
-    option.disabled = page.runs.some(run => run.train.some(row => row[AXES[option.value].column] === null));
+    option.disabled = !(option.value in page.x);
   $("play").addEventListener("click", () => play(!state.playing));
   document.addEventListener("keydown", event => {
-    if (event.key !== " " || /^(INPUT|SELECT|BUTTON|SUMMARY)$/.test(event.target.tagName)) return;
+    if (event.key !== " " || event.target.type === "checkbox" || /^(SELECT|BUTTON|SUMMARY)$/.test(event.target.tagName)) return;
     event.preventDefault();
     play(!state.playing);
   });

@@ -1,77 +1,128 @@
-"""The data that the page's script draws: the rows of the runs, thinned so that a page of thirty runs is small."""
+"""The panels that the page's script draws: lines, bands, marks, limits and ticks, thinned so that a page of thirty runs is
+small."""
 
 import math
 
 from lib.base.command import ScriptError
 from lib.figures import plot_loss
 from lib.figures.layout import with_diverged
-from lib.figures.panels import thinned
+from lib.figures.panels import band, block_ticks, last_point, on_steps, thinned
+from lib.figures.scale import Scale, near, scale_between, scale_of, tick_text
 from lib.logs import np
 from lib.logs.sites import every_site
 from lib.page.report_page import css_dash
 
-# The most values of a run: of its layers, of its training loss, of its validation loss.
-MOST_NUMBERS, MOST_LOSSES, MOST_VALIDATIONS = 10_000, 300, 60
+MOST_NUMBERS, MOST_LOSSES = 10_000, 300  # of a group: the values of its layers, the places of its training loss
+QUANTITIES = ("grad", "rms")
 
 
-def rounded(value, digits=3):
-    """A number with the digits that the page needs; None if it is not finite, which JSON cannot hold."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+def rounded(values, digits=3):
+    """A number, or an array as lists of numbers, with the digits that the page needs; None for what is not finite, which
+    JSON cannot hold."""
+    if np.ndim(values):
+        return [rounded(value, digits) for value in values]
+    return float(f"{values:.{digits}g}") if math.isfinite(values) else None
 
 
-def layers_of(run):
-    """{"steps", "layers", "sites": {site: {"rms", "grad"}}}: a list of steps, the number of layers 0 … L, and lists of
-    a row of layers for each step; all empty if the run has logged none."""
-    try:
-        sites = every_site(run)
-    except ScriptError:
-        return {"steps": [], "layers": 0, "sites": {}}
-    stream = sites["stream"]
-    rows = thinned(stream.steps.size, MOST_NUMBERS // (2 * stream.rms.shape[1] * len(sites)))
-
-    def lists(values):
-        return [[rounded(value) for value in row] for row in values[rows]]
-
-    complete = {name: site for name, site in sites.items() if site.steps.size == stream.steps.size}
-    return {"steps": stream.steps[rows].tolist(), "layers": stream.rms.shape[1],
-            "sites": {name: {"rms": lists(site.rms), "grad": lists(site.grad)} for name, site in complete.items()}}
+def axis(scale):
+    """A Scale for the page."""
+    return scale and {"low": scale.low, "high": scale.high, "log": scale.kind == "log", "ticks": scale.ticks}
 
 
-def losses_of(run):
-    """{"train", "val"}: lists of [step, loss, tokens, seconds], with None for a loss that is not finite and for seconds
-    that were not logged."""
-    try:
-        rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss", "tokens"), "not a training run")
-    except ScriptError:
-        return {"train": [], "val": []}
-    seconds = {step: rounded(value, 5) for step, value in run.progress("seconds")}
+def layers_of(group):
+    """({"steps", "sites": {site: {quantity: for each step a list of the lines over the layers 0 … L: the mean and, of
+    several seeds, the ends of their band}}}, {(site, quantity): array of all values}) of a group's runs; empty if none
+    has logged its layers."""
+    runs = []
+    for run in group.runs:
+        try:
+            runs.append(every_site(run))
+        except ScriptError:
+            continue
+    if not runs:
+        return {"steps": [], "sites": {}}, {}
+    names = [name for name, site in runs[0].items() if site.steps.size == runs[0]["stream"].steps.size]
+    tables = {}
+    for name in names:
+        seeds = [sites[name] for sites in runs if name in sites]
+        for quantity in QUANTITIES:
+            steps, tables[name, quantity] = on_steps([s.steps for s in seeds], [getattr(s, quantity) for s in seeds])
+    lines = 3 if len(group.runs) > 1 else 1
+    shown = thinned(steps.size, MOST_NUMBERS // (2 * lines * tables["stream", "rms"].shape[2] * len(names)))
+    sites = {name: {quantity: [rounded(lists) for lists in np.stack(band(tables[name, quantity][:, shown], log=True)[:lines], 1)]
+                    for quantity in QUANTITIES} for name in names}
+    return {"steps": steps[shown].tolist(), "sites": sites}, tables
 
-    def points(indices, column):
-        return [[int(row[0]), rounded(row[column], 5), int(row[3]), seconds.get(row[0])] for row in rows[indices]]
 
-    def kept(rows_of_loss, column, most):  # and the largest, as the page says how far a curve leaves it
-        if not rows_of_loss.size:
-            return []
-        largest = np.where(np.isfinite(rows[:, column]), rows[:, column], -np.inf).argmax()
-        return np.union1d(rows_of_loss[thinned(rows_of_loss.size, most)], largest)
+def losses_of(group, tables, scale):
+    """{"train", "val": lists of the mean and the ends of its band; "x", "at": {axis: their places}; "ends": [(index in x,
+    loss)] of diverged runs; "marks": [(x or at, index, whether above, text)] of the farthest values outside the limits}.
+    `tables`: {axis: {run: as loss_table has it}}."""
+    log = scale.kind == "log"
+    drawn = {name: plot_loss.losses_of(group, rows, log, MOST_LOSSES) for name, rows in tables.items()}
+    losses = drawn["step"]
+    ends = [last_point(np.arange(losses.x.size), row) for run, row in zip(group.runs, losses.rows) if run.diverged]
+    marks = [(place, index, is_above, f"{'▲' if is_above else '▼'} {tick_text(float(f'{values[index]:.3g}'))}")
+             for place, low, high in (("x", losses.low, losses.high), ("at", losses.least, losses.most))
+             for index, is_above, values in farthest(low, high, scale)]
+    return {"train": rounded([band(losses.rows, log)[0], losses.low, losses.high], 5),
+            "val": rounded([losses.mean, losses.least, losses.most], 5), "marks": marks,
+            "ends": [(int(index), rounded(loss, 5)) for index, loss in filter(None, ends)],
+            "x": {name: rounded(of.x, 6) for name, of in drawn.items()},
+            "at": {name: rounded(of.at, 6) for name, of in drawn.items()}}
 
-    train = kept(np.arange(len(rows)), 1, MOST_LOSSES)
-    validated = kept(np.flatnonzero(~np.isnan(rows[:, 2])), 2, MOST_VALIDATIONS)
-    return {"train": points(train, 1), "val": points(validated, 2)}
+
+def farthest(low, high, scale):
+    """Yields (index, whether above, values) of the largest value above the limits and of the smallest below."""
+    if (high > scale.high).any():
+        yield int(np.nanargmax(high)), True, high
+    if (low < scale.low).any():
+        yield int(np.nanargmin(low)), False, low
+
+
+def tables_of(groups):
+    """{axis: {run: as loss_table has it}} of the runs that train, with the axes that all of them have logged."""
+    tables = {}
+    for name in plot_loss.AXES:
+        runs = tables.get("step") or [run for group in groups for run in group.runs if not run.probe]
+        tables[name] = {}
+        for run in runs:
+            try:
+                tables[name][run] = plot_loss.loss_table(run, name)
+            except ScriptError:
+                continue
+        if len(tables[name]) < len(tables["step"]):
+            del tables[name]
+    return tables
 
 
 def page_data(groups):
-    """{"groups", "runs", "steps", "levels", "loss"}, all that page.js reads: the labels and styles of the groups, the
-    rows of the runs, all logged steps, the reference levels, and (low, high, log) of the loss axis."""
-    runs = [{"group": index, "diverged": run.diverged_at() if run.diverged else None, **layers_of(run),
-             **losses_of(run)} for index, group in enumerate(groups) for run in group.runs]
-    curves = [[np.array([loss for _, loss, *_ in run[kind]], float) for run in runs] for kind in ("train", "val")]
-    trained = [run for group in groups for run in group.runs if not run.probe]
+    """All that page.js reads: "groups", their labels, styles and lines; "steps", all logged ones; "blocks", "loss" and
+    "x": {axis}, axes; "layers": {site: {quantity: axis}}; and "levels": [(text, loss)]."""
+    layers = {group: layers_of(group) for group in groups}
+    tables = tables_of(groups)
+    trained = list(tables["step"])
     levels = plot_loss.common_levels(trained) if trained else {}
-    guess = max(map(math.log, plot_loss.vocabularies(trained)), default=None)
-    return {
-        "groups": [{"label": group.label, "color": group.color, "dash": css_dash(group.dash),
-                    "lead": with_diverged(group.lead, groups), "rest": group.rest, "panel": group.panel}
-                   for group in groups],
-        "runs": runs, "steps": sorted({step for run in runs for step in run["steps"]}), "levels": levels,
-        "loss": plot_loss.limits(*curves, levels, guess)}
+    scale = plot_loss.scale_for(trained, tables["step"], levels)
+    sites = {}
+    for site, quantity in dict.fromkeys(key for _, values in layers.values() for key in values):
+        having = [(group, values[site, quantity]) for group, (_, values) in layers.items() if (site, quantity) in values]
+        sound = [values[:, :1] if group.diverged else values for group, values in having]
+        values = [near(values, sound) if group.diverged else values for group, values in having]
+        sites.setdefault(site, {})[quantity] = axis(scale_of(values, log=True) or scale_between(0.1, 1, "log"))
+    deepest = max([1, *(run.value("model.n_layer") for group in groups for run in group.runs)])
+    data = []
+    for group in groups:
+        training = group.restricted_to([run for run in group.runs if run in tables["step"]])
+        lost = [run.diverged_at() for run in group.diverged]
+        data.append({"label": group.label, "color": group.color, "dash": css_dash(group.dash), "rest": group.rest,
+                     "lead": with_diverged(group.lead, groups), "panel": group.panel, **layers[group][0],
+                     "lost": min(filter(None, lost), default=None),
+                     "losses": losses_of(training, tables, scale) if training.runs else None})
+    lasts = {name: max([1.0, *(table[-1, plot_loss.X] for table in of_runs.values())])
+             for name, of_runs in tables.items()}
+    return {"groups": data, "steps": sorted({step for entry in data for step in entry["steps"]}), "layers": sites,
+            "blocks": axis(Scale(0, deepest, "linear", [(tick, str(tick)) for tick in block_ticks(deepest)])),
+            "loss": axis(scale), "x": {name: axis(scale_between(0, last)) for name, last in lasts.items()},
+            "levels": sorted(((f"{name} {level:.2f}", level) for name, level in levels.items()
+                              if scale.low < level < scale.high), key=lambda pair: -pair[1])}
