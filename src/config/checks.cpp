@@ -72,6 +72,9 @@ struct Checks {
     refuse_if(rate_falls(config) && train.min_lr > train.lr, {"train.min_lr", "train.lr"}, train.min_lr,
               " is above train.lr = ", train.lr,
               ", so the rate would rise while it decays; lower it, or leave it out for lr/10");
+    refuse_if(train.optimizer != OptimizerKind::sgd && train.adam_eps == 0, {"train.adam_eps"},
+              "0 leaves AdamW 0/0, NaN as in PyTorch, for a weight whose gradients are 0, such as ",
+              "the embedding of a character that a step lacks; use an epsilon > 0");
   }
 
   void residual_stream() {

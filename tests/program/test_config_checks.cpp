@@ -56,6 +56,8 @@ const Combination combinations[] = {
      "use an epsilon > 0",
      {"model.norm_eps=1e-5", "model.init.zero_branches=false", "model.norm_placement=keel",
       "model.norm=dyt"}},
+    {"train.adam_eps=0", "[config] train.adam_eps: 0 leaves AdamW 0/0", "use an epsilon > 0",
+     {"train.adam_eps=1e-12", "train.optimizer=sgd"}},
     {"model.d_model=64 model.n_head=5",
      "[config] model.n_head: 5 does not divide model.d_model = 64",
      "try 4 or 8",

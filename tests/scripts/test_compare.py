@@ -303,9 +303,10 @@ class PairsAndRemarks(CompareTest):
         self.assertRegex(self.remarks("noise")[0], "the seed is 0.14 to 0.28 apart .* above 0.57$")
 
     def test_remarks_on_single_runs(self):
-        level, absurd = {"unigram": 3.0}, math.log(VOCABULARY) + 0.1
+        level, absurd = {"unigram": 3.0, "bigram": 2.5}, math.log(VOCABULARY) + 0.1
         for kind, loss, summary, changes, is_remarked in (
                 ("unigram", 3.05, level, {}, True), ("unigram", 3.1, level, {}, False), ("unigram", 3.0, {}, {}, False),
+                ("unigram", 3.0, {**level, "bigram": 2.95}, {}, False),  # the order of characters tells nothing
                 ("unigram", 3.0, {**level, "status": "interrupted"}, {}, False), ("exploded", absurd, {}, {}, True),
                 ("exploded", absurd - 0.2, {}, {}, False), ("exploded", None, {"final_train_loss": 9.0}, {}, True),
                 ("exploded", absurd, {"status": "diverged"}, {}, False),

@@ -197,7 +197,8 @@ def remarks_on_loss(record):
     remarks, level = [], record.get("unigram")
     if record.get("vocab") and loss > math.log(record["vocab"]):
         remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
-    if level is not None and abs(loss - level) < NEAR_LEVEL:
+    of_orders = [record[name] for name in ("bigram", "trigram", "4-gram") if record.get(name) is not None]
+    if level is not None and abs(loss - level) < NEAR_LEVEL < level - min(of_orders, default=-math.inf):
         remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
                         "occurs has been learnt, and nothing of their order"))
     return remarks
