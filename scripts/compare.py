@@ -27,17 +27,17 @@ by their keys. A row counts if no key and not the text differs and as many seeds
 trajectories in two folders are named: runs of the same seeds, or copies. The exit code is 1 unless all is as asked."""
 
 import collections
-import csv
 import json
 import math
 import os
-import shutil
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base.command import Parser, ScriptError, printable, run_command, text_table
+from lib.base.command import Parser, ScriptError, printable, run_command
 from lib.base.progress import counted
+from lib.base.tables import markdown_table, print_csv, print_table, text_table
 from lib.compare.comparison import comparison
 from lib.compare.groups import group_by_config
 from lib.compare.pairs import CLEAR
@@ -46,45 +46,57 @@ from lib.logs.runs import find_runs
 
 EXAMPLES = """examples:
   scripts/compare.py runs/quickstart/pre runs/quickstart/post
-  scripts/compare.py runs/sweep --base "pre · L 12"
+  scripts/compare.py runs/sweep --base peri                differences from peri in each setting of the other keys
+  scripts/compare.py runs/sweep --by model.n_layer --metric growth
   scripts/compare.py runs/sweep --target 2.0               steps, tokens and seconds to a loss of 2.0
 """
 # Columns of the table before the metrics: title, member of an entry of comparison()["runs"], and its config key if any.
 FACTS = [("placement", "placement", "model.norm_placement"), ("norm", "norm", "model.norm"),
          ("L", "n_layer", "model.n_layer"), ("params", "params", None), ("status", "status", None)]
 STAR = "(*: clear, by Student's t at 5%)"  # what `marked` means, in the line above each table that has it
+SPEED = "tokens_per_s"
+
+# A part of the output: a table below a heading, or none if that is ""; its first row is the titles, which a list has in
+# Markdown only.
+Part = namedtuple("Part", "heading rows is_list")
 
 
-def print_table(columns, indent=""):
-    """Prints columns of cells, titles first. On a terminal, columns that do not fit into the width follow below, after
-    the first column again."""
-    width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(columns)
-    while fitting > 2 and max(map(len, text_table(columns[:fitting]))) + len(indent) > width:
-        fitting -= 1
-    print(*(indent + line for line in text_table(columns[:fitting])), "", sep="\n")
-    if columns[fitting:]:
-        print_table([columns[0], *columns[fitting:]], indent)
+def print_part(part, markdown):
+    """Prints a part and an empty line."""
+    heading, rows, is_list = part
+    if heading:
+        print(heading if is_list and not markdown else heading + "\n")
+    if markdown:
+        print(markdown_table(rows))
+    elif is_list:
+        print(*("  " + line for line in text_table(rows[1:])), "", sep="\n")
+    else:
+        print_table(rows, "  " * bool(heading))
 
 
-def print_runs(entries):
-    """Prints the table of groups. If there are more than two, a column that repeats the labels is left out, and a
-    column with one value for all groups becomes a line below the table."""
+def part_of_runs(entries, hidden=()):
+    """(the table of groups, lines about it). If there are more than two groups, a column that repeats the labels is left
+    out, and a column with one value for all groups becomes a line. `hidden`: metrics that are left out."""
     columns, labelled = [["run", *(entry["label"] for entry in entries)]], [entry["group"].labelled for entry in entries]
+    lines, metrics = [], {key: metric["title"] for key, metric in entries[0]["metrics"].items() if key not in hidden}
     if has_seeds := any(len(entry["seeds"]) > 1 for entry in entries):
         columns += [["seeds", *(str(len(entry["seeds"])) for entry in entries)]]
     for title, member, key in FACTS:
         if len(entries) < 3 or not all(labelled) or key not in labelled[0]:
             values = [entry[member] for entry in entries]
             columns.append([title, *(f"{value:,}" if isinstance(value, int) else str(value) for value in values)])
-    for key, metric in entries[0]["metrics"].items():
-        columns.append([metric["title"], *(entry["metrics"][key]["text"] for entry in entries)])
+    columns += [[title, *(entry["metrics"][key]["text"] for entry in entries)] for key, title in metrics.items()]
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
-    print_table([column for column in columns if column not in common])
     if common:
-        print("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common) + "\n")
+        lines.append("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
+    means = [[entry["metrics"][key]["mean"] for key in ("best_val_loss", "final_val_loss")] for entry in entries]
+    if any(None not in pair and pair[0] < pair[1] for pair in means):
+        lines.append("best val: the lowest at any evaluation, on eval.batches of the validation text; final val: after the "
+                     "last step, on all of it")
     if has_seeds:
         left_out = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
-        print("±: standard error of the mean over seeds" + left_out * ", without those that diverged" + "\n")
+        lines.append("±: standard error of the mean over seeds" + left_out * ", without those that diverged")
+    return Part("", [*zip(*(column for column in columns if column not in common))], False), lines
 
 
 def marked(pair):
@@ -92,24 +104,24 @@ def marked(pair):
     return pair["difference"] + "*" * (pair["verdict"] == CLEAR)
 
 
-def print_pairs(result):
-    """Prints the differences seed by seed: pairs that differ in the compared key alone as a table, if there are several
+def parts_of_pairs(result):
+    """The differences seed by seed: pairs that differ in the compared key alone as a table, if there are several
     settings of the other keys, and the rest as lists."""
     pairs, parts = result["paired"], {entry["label"]: entry["group"].parts for entry in result["runs"]}
     for value in dict.fromkeys(pair["values"][1] for pair in pairs):
         in_settings = [pair for pair in pairs if pair["setting"] is not None and pair["values"][1] == value]
         if len({pair["partner"] for pair in in_settings}) > 1:
-            print_settings(in_settings, result["key"], parts)
+            yield Part(f"{result['metric']} in each setting, and differences by {result['key']}, seed by seed {STAR}:",
+                       rows_of_settings(in_settings, parts), False)
             pairs = [pair for pair in pairs if pair not in in_settings]
     for partner in dict.fromkeys(pair["partner"] for pair in pairs):
-        print(f"final val minus that of {partner}, seed by seed, mean ± standard error:")
-        rows = [("  " + pair["group"], pair["difference"], pair["text"])
-                for pair in pairs if pair["partner"] == partner]
-        print(*text_table([list(column) for column in zip(*rows)]), "", sep="\n")
+        rows = [(pair["group"], pair["difference"], pair["text"]) for pair in pairs if pair["partner"] == partner]
+        yield Part(f"{result['metric']} minus that of {partner}, seed by seed, mean ± standard error:",
+                   [("run", "difference", "shared seeds"), *rows], True)
 
 
-def print_settings(pairs, compared_key, parts):
-    """Prints pairs that differ in the compared key alone, and whose partners have one value of it: a row for each
+def rows_of_settings(pairs, parts):
+    """The table of pairs that differ in the compared key alone, and whose partners have one value of it: a row for each
     setting of the other keys, which is that of one partner, and a column for each value of the compared key, or several
     if keys that have an effect under this value alone vary. `parts`: {label: Group.parts}.
 
@@ -117,17 +129,13 @@ def print_settings(pairs, compared_key, parts):
         L 6      2.41 ± 0.01    +0.02 ± 0.01    +0.01 ± 0.01
         L 12     2.38 ± 0.01    +0.71 ± 0.02*   +0.11 ± 0.02*
     """
-    pair_by_partner = {pair["partner"]: pair for pair in pairs}  # a pair of each row
-    partner_value = pairs[0]["values"][1]
-    columns = [["setting", *(pair["setting"] for pair in pair_by_partner.values())],
-               [partner_value, *(pair["partner_loss"] for pair in pair_by_partner.values())]]
-    titles = column_titles(pairs, parts)
+    titles, partner_value = column_titles(pairs, parts), pairs[0]["values"][1]
     cells = {(titles[pair["group"]], pair["partner"]): marked(pair) for pair in pairs}
-    for title in dict.fromkeys(titles.values()):
-        columns.append([f"{title} minus {partner_value}",
-                        *(cells.get((title, partner), "-") for partner in pair_by_partner)])
-    print(f"final val in each setting, and differences by {compared_key}, seed by seed {STAR}:\n")
-    print_table(columns, "  ")
+    columns = [*dict.fromkeys(titles.values())]
+    rows = [("setting", partner_value, *(f"{title} minus {partner_value}" for title in columns))]
+    for partner, pair in {pair["partner"]: pair for pair in pairs}.items():
+        rows.append((pair["setting"], pair["partner_text"], *(cells.get((title, partner), "-") for title in columns)))
+    return rows
 
 
 def column_titles(pairs, parts):
@@ -143,36 +151,40 @@ def column_titles(pairs, parts):
             for pair in pairs}
 
 
-def print_rates(pairs):
-    """Prints the best learning rate of each config and the next best."""
-    if pairs:
-        rows, settings = [], collections.Counter(pair["setting"] for pair in pairs)
-        for pair in pairs:
-            next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
-            config = pair["setting"] if settings[pair["setting"]] == 1 else pair["partner"]
-            rows.append((config or "-", best, pair["partner_loss"], next_best, marked(pair)))
-        print(f"best learning rate of each config, and the next best's final val minus its own, seed by seed {STAR}:\n")
-        print_table(list(zip(("config", "lr", "final val", "next lr", "difference"), *rows)), "  ")
+def parts_of_rates(result):
+    """The best learning rate of each config and the next best; and configs at the best of each, where it differs."""
+    rows, settings = [], collections.Counter(pair["setting"] for pair in result["rates"])
+    for pair in result["rates"]:
+        next_best, best = (f"{rate:.15g}" for rate in pair["rates"])
+        config = pair["setting"] if settings[pair["setting"]] == 1 else pair["partner"]
+        rows.append((config or "-", best, pair["partner_text"], next_best, marked(pair)))
+    if rows:
+        yield Part("best learning rate of each config, and the next best's final val minus its own, seed by seed "
+                   f"{STAR}:", [("config", "lr", "final val", "next lr", "difference"), *rows], False)
+    rows = [(pair["group"], "minus", pair["partner"], marked(pair)) for pair in result["best"]]
+    if rows:
+        yield Part(f"final val of configs at the best learning rate of each, seed by seed {STAR}:",
+                   [("config", "", "another", "difference"), *rows], False)
 
 
-def print_csv(entries):
-    """Prints the table as CSV: a row a group; the names in its configs and its folders; the number of all its seeds; metrics, which are means over the seeds that
-    Group.metric_values counts, each followed by its standard error; a column for each key in which groups differ.
-    `_at_most` is true if the mean of a metric to a target is an upper bound."""
+def rows_of_csv(entries):
+    """The rows of the CSV: a row a group; the names in its configs and its folders; the number of all its seeds;
+    metrics, which are means over the seeds that Group.metric_values counts, each followed by its standard error; a
+    column for each key in which groups differ. `_at_most` is true if the mean of a metric to a target is an upper
+    bound."""
     keys = dict.fromkeys(key for entry in entries for key in entry["keys"])
     varied = [key for key in keys if key not in [fact_key for _, _, fact_key in FACTS]]
     suffixes = {"mean": "", "standard_error": "_standard_error", "at_most": "_at_most"}
     metrics = entries[0]["metrics"].items()
     columns = [(key, member) for key, metric in metrics for member in suffixes if member in metric]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     titles = [key + suffixes[member] for key, member in columns]
-    writer.writerow(["run", "name", "folder", "seeds", *(member for _, member, _ in FACTS), *titles, *varied])
+    yield ["run", "name", "folder", "seeds", *(member for _, member, _ in FACTS), *titles, *varied]
     for entry in entries:
         values = [entry["metrics"][key][member] for key, member in columns]
-        writer.writerow([entry["label"], printable(entry["name"]), printable("; ".join(entry["folders"])),
-                         len(entry["seeds"]), *(entry[member] for _, member, _ in FACTS),
-                         *("" if value is None or math.isnan(value) else value for value in values),
-                         *(printable(entry["keys"].get(key, "")) for key in varied)])
+        yield [entry["label"], printable(entry["name"]), printable("; ".join(entry["folders"])), len(entry["seeds"]),
+               *(entry[member] for _, member, _ in FACTS),
+               *("" if value is None or math.isnan(value) else value for value in values),
+               *(printable(entry["keys"].get(key, "")) for key in varied)]
 
 
 def print_json(result):
@@ -199,18 +211,17 @@ def check(file, paths, as_csv):
             holders[one].add(name)
         asked = sum(cell != NONE for cells in table.rows.values() for cell in cells)
         grades.append((name, inside, asked, faults + texts, hashes))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    if as_csv:
-        writer.writerow(["folder", "as_asked", "asked", "remarks"])
+    rows = [("folder", "as_asked", "asked", "remarks")]
     for name, inside, asked, faults, hashes in grades:
         shared = collections.Counter(other for one in hashes for other in holders[one] - {name})
         copies = [f"{counted(count, 'run')} with the trajectory_hash of one in {printable(other)}"
                   for other, count in shared.items()]
-        if as_csv:
-            writer.writerow([printable(name), inside, asked, "; ".join(faults + copies)])
-        else:
+        rows.append((printable(name), inside, asked, "; ".join(faults + copies)))
+        if not as_csv:
             print("; ".join([f"{printable(name)}: {inside} of {asked} means are in the ranges of {printable(file)}",
                              *faults, *copies]))
+    if as_csv:
+        print_csv(rows)
     return int(any(faults for _, _, _, faults, _ in grades))
 
 
@@ -235,14 +246,21 @@ def main(arguments=None):
     parser.epilog = EXAMPLES
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("--base", metavar="NAME",
-                        help="the reference, by label or folder (default: the first run): its value of the first "
-                        "varied key is subtracted in each setting")
+                        help="the reference (default: the first run): a row by its label or folder, whose value of the "
+                        "compared key is subtracted in each setting of the others; or a value, such as peri or \"L 6\", "
+                        "whose key is then the compared one")
+    parser.add_argument("--by", metavar="KEY", help="the compared key, such as train.warmup_steps (default: the first "
+                        "that varies)")
+    parser.add_argument("--metric", metavar="NAME", default="final_val_loss",
+                        help="a number of summary.json, whose differences are shown instead of final val's")
+    parser.add_argument("--speed", action="store_true", help="add tokens/s, which --csv and --json always have")
     parser.add_argument("--target", metavar="LOSS", type=float,
                         help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="the table, comma-separated")
     form.add_argument("--json", action="store_true",
                       help="the whole comparison, for programs; scripts/README.md describes it")
+    form.add_argument("--markdown", action="store_true", help="all tables in Markdown, to hand in")
     form.add_argument("--ranges", metavar="K", type=float, help="ranges to expect, mean ± K s, as a table in Markdown")
     parser.add_argument("--check", metavar="FILE",
                         help="hold each folder to the ranges of a file, in a line; with --csv a table of grades")
@@ -252,25 +270,27 @@ def main(arguments=None):
     if args.ranges is not None and not 0 < args.ranges < math.inf:
         raise ScriptError(f"--ranges: got {args.ranges}; expected a number above 0, such as 3")
     if args.check:
-        if args.json or args.ranges or args.base or args.target:
+        if args.json or args.markdown or args.ranges or args.base or args.by or args.target:
             parser.error("--check: goes with --csv alone")
         return check(args.check, args.runs, args.csv)
     unreadable = []  # messages about damaged runs
     runs = find_runs(args.runs, "config.json", unreadable)
     if not runs:
         raise ScriptError(unreadable[0], 1)
-    result = comparison(runs, args.base, args.target)
+    result = comparison(runs, args.base, args.target, args.by, args.metric)
     if args.ranges is not None:
         groups = {entry["label"]: entry["group"] for entry in result["runs"]}
         print(measured(" ".join(args.runs), titles_of(groups), groups, args.ranges), end="")
     elif args.json:
         print_json(result)
     elif args.csv:
-        print_csv(result["runs"])
+        print_csv(rows_of_csv(result["runs"]))
     else:
-        print_runs(result["runs"])
-        print_pairs(result)
-        print_rates(result["rates"])
+        part, lines = part_of_runs(result["runs"], () if args.speed else {SPEED} - {args.metric})
+        print_part(part, args.markdown)
+        print("".join(f"{line}\n\n" for line in lines), end="")
+        for part in (*parts_of_pairs(result), *parts_of_rates(result)):
+            print_part(part, args.markdown)
         print("".join(f"- {remark['text']}\n" for remark in result["remarks"]), end="")
     if unreadable:
         raise ScriptError("\n".join(unreadable), 1)

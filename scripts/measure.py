@@ -36,7 +36,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base.command import Parser, main, text_table
+from lib.base.command import Parser, main
+from lib.base.tables import text_table
 from lib.model.measures import EVERY, Model, freeze, measure_model
 
 
@@ -68,7 +69,7 @@ def print_frozen(model, result):
     lines = [[name, *(f"{row[key]:.4g}" for key in ("deviation", "spread", "rise"))]
              for name, row in result["norms"].items()]
     titles = ["frozen norm", "deviation", "spread", "rise of the loss"]
-    print(*text_table(list(zip(titles, *lines, ["all", "", "", f"{result['all']:.4g}"]))), sep="\n")
+    print(*text_table([titles, *lines, ["all", "", "", f"{result['all']:.4g}"]]), sep="\n")
 
 
 def print_measures(model, result):
@@ -82,7 +83,7 @@ def print_measures(model, result):
         return "" if value is None else str(value)
 
     cells = [[cell(value) for value in row.values()] for row in rows]
-    print(*text_table(list(zip(rows[-1], *cells))), sep="\n")
+    print(*text_table([[*rows[-1]], *cells]), sep="\n")
     if result.get("sharpness"):
         limit = 2 / result["sharpness"]
         print(f"sharpness {result['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")

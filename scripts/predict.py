@@ -30,7 +30,8 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base.command import Parser, ScriptError, main, printable, text_table
+from lib.base.command import Parser, ScriptError, main, printable
+from lib.base.tables import print_csv, text_table
 from lib.logs import np, safetensors_io
 from lib.logs.run_text import require_text
 from lib.logs.runs import Run, find_runs
@@ -132,7 +133,7 @@ def print_against(path, config, tolerance):
             layers = range(model["n_layer"] + 2)
             columns = [[name, *(cells.get((layer, name), "") for layer in layers)] for name in names]
             columns.insert(0, ["layer", *map(str, layers)])
-            print(f"{kind}s, measured over predicted\n", *text_table(columns), "", sep="\n")
+            print(f"{kind}s, measured over predicted\n", *text_table([*zip(*columns)]), "", sep="\n")
     # Values in the order of the forward pass, then gradients in that of the backward pass.
     off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
     if not np.isnan(distance).all():
@@ -160,7 +161,7 @@ def print_prediction(prediction, name):
                      *(f"{values[key]:.2f}" if layer else "" for key in ("entropy", "max_score")),
                      *(f"{values[key]:.3f}" for key in ("token_cosine", "input_cosine"))])
     print(f"{printable(name)}: means over seeds, before any training\n")
-    print(*text_table(list(zip(*rows))), sep="\n")
+    print(*text_table(rows), sep="\n")
     moved = math.sqrt(prediction.amplification)
     print("\nstream, attn_out, ffn_out: rms; gradient: rms of the stream's; entropy (nats) and largest score of "
           "attention;\ntokens: cosine of two tokens; input: of x_0 and x_l\n\n"
@@ -190,7 +191,7 @@ def run():
     prediction = predict(config)
     rows = [(layer, site, *values) for (layer, site), values in prediction.sites.items()]
     if options.csv:
-        print("layer,site,rms,grad_rms", *(",".join(map(str, row)) for row in rows), sep="\n")
+        print_csv([("layer", "site", "rms", "grad_rms"), *rows])
     elif options.json:
         print(json.dumps({"loss": prediction.loss, "amplification": prediction.amplification,
                           "layers": [{"layer": i, **layer} for i, layer in enumerate(prediction.layers)],

@@ -54,8 +54,8 @@ class Arithmetic(unittest.TestCase):
         for values, kind, text in (([], "loss", "-"), ([2.51234], "loss", "2.5123"),
                                    ([2.5, 2.6], "loss", "2.550 ± 0.050"),
                                    ([7.0123e-17], "ratio", "7.01e-17"), ([1009349.8], "loss", "1.01e+06"),
-                                   ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2 ± 0"),
-                                   ([0.8] * 3, "ratio", "0.8 ± 0"),
+                                   ([1e6, 2e6], "loss", "1.5e+06 ± 5e+05"), ([2.0, 2.0], "ratio", "2.0000 ± 0"),
+                                   ([3.09] * 3, "loss", "3.0900 ± 0"), ([3.09, 3.09 + 1e-7], "loss", "3.0900 ± 5e-08"),
                                    ([52100, 52300], "speed", "52.2k"), ([1.0, math.inf], "ratio", "inf")):
             self.assertEqual(pairs.metric_text(values, kind), text)
         self.assertEqual(pairs.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
@@ -271,7 +271,7 @@ class PairsAndRemarks(CompareTest):
                                               np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
                 self.assertRegex(shown, rf"(?m)^  L {depth} · lr {rate} +{np.mean(pre):.3f} ± 0\.058 +{difference}\*$")
             for name in ("pre", "peri"):
-                self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.25 ")
+                self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.2500 ")
         self.assertNotIn("choices at once", shown)
         self.make_seeds("warm", [2, 2.1],
                         {"model": {"norm_placement": "peri", "n_layer": 6}, "train": {"lr": 0.001, "warmup_steps": 1}})
@@ -443,7 +443,8 @@ class Command(CompareTest):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
         self.assertEqual(re.split("  +", shown.splitlines()[0]),
                          ["run", "seeds", "placement", "norm", "L", "params", "status", *(
-            title for _, title, _ in comparison.METRICS)])
+            title for _, title, _ in comparison.METRICS if title != "tokens/s")])
+        self.assertIn("  tokens/s\n", self.compare("--speed", "runs"))
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
         result = json.loads(self.compare("--json", "runs"))
         self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in result["runs"]],
@@ -479,11 +480,43 @@ class Command(CompareTest):
         self.assertIn("- pre against post: ", self.compare("runs/post-1", "runs"))
         self.assertIn("- post against pre: ", self.compare("runs"))  # by alphabet post came first
         for arguments, code, words in ((("runs", "--base", "per"), 2,
-                                        "--base: got per; expected a run's folder, or one of: pre; post"),
+                                        "--base: got per; expected a run's folder, one of these, or a value in them: pre; post"),
                                        (("nowhere",), 2, "nowhere: no such folder"),
                                        (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"),
                                        (("--csv", "--json", "runs"), 2, "not allowed with")):
             self.assertIn(words, self.compare(*arguments, code=code).splitlines()[-1])
+
+    def test_a_key_and_a_metric_of_choice(self):
+        """Warm-up 1 minus 0 at each depth, in growth; the same by --base and by hand; and in Markdown."""
+        self.clear()
+        for depth, steps in itertools.product((2, 3), (0, 1)):
+            for seed in (1, 2, 3):
+                self.make(f"runs/{depth}-{steps}-{seed}", 2.5, {
+                    "model": {"n_layer": depth}, "train": {"warmup_steps": steps, "seed": seed}},
+                    growth=depth + steps * (0.5 + 0.1 * seed))
+        pairs = self.comparison(by="train.warmup_steps", metric="growth")["paired"]
+        self.assertEqual([(pair["setting"], pair["values"], round(pair["mean"], 9)) for pair in pairs],
+                         [(f"L {depth}", ["warm-up 1", "warm-up 0"], 0.7) for depth in (2, 3)])
+        self.assertEqual(self.comparison(base="warm-up 0", metric="growth")["paired"], pairs)
+        reverse, _ = self.comparison(base="warm-up 1", metric="growth")["paired"]
+        self.assertEqual((reverse["values"], round(reverse["mean"], 9)), (["warm-up 0", "warm-up 1"], -0.7))
+        shown = self.compare("runs", "--by", "train.warmup_steps", "--metric", "growth", "--markdown")
+        self.assertIn("growth in each setting, and differences by train.warmup_steps, seed by seed (*: clear, by Student's "
+                      "t at 5%):\n\n| setting | warm-up 0 | warm-up 1 minus warm-up 0 |\n|---|---|---|\n"
+                      "| L 2 | 2.0000 ± 0 | +0.700 ± 0.058* |\n", shown)
+        for arguments, words in ((("--by", "train.lr"), "in which the runs do not differ; they differ in model.n_layer, "),
+                                 (("--metric", "height"), "--metric: got height; expected one of best_val_loss, ")):
+            self.assertIn(words, self.compare("runs", *arguments, code=2))
+
+    def test_configs_at_the_best_rate_of_each(self):
+        losses = {("layernorm", 0.001): 2.5, ("layernorm", 0.01): 2.3, ("rmsnorm", 0.001): 2.2, ("rmsnorm", 0.01): 2.4}
+        self.clear()
+        for (norm, rate), loss in losses.items():
+            self.make_seeds(f"{norm}-{rate}", [loss, loss + 0.1 * (norm == "rmsnorm"), loss],
+                            {"model": {"norm": norm}, "train": {"lr": rate}})
+        (pair,) = self.comparison()["best"]
+        self.assertEqual((pair["group"], pair["partner"]), ("rmsnorm · lr 0.001", "layernorm · lr 0.01"))
+        self.assertRegex(self.compare("runs"), r"(?m)^  rmsnorm · lr 0.001  minus  layernorm · lr 0.01  -0.067 ± 0.033$")
 
     def test_one_broken_run_hides_no_other(self):
         self.write("runs/pre-1/summary.json", "{")

@@ -3,13 +3,10 @@
 texts, other steps and batches, missing seeds, diverged runs; against a plain model of the rule and numpy."""
 
 import copy
-import csv
-import io
 import itertools
 import json
 import math
 import random
-import re
 import subprocess
 import unittest
 import unittest.mock
@@ -238,19 +235,14 @@ class Pairs(CliTest):
 
     def assert_tables(self, model, result):
         """A grid's table names every setting and subtracts no value from itself; the CSV has a row a group."""
-        shown = io.StringIO()
-        with unittest.mock.patch("sys.stdout", shown):
-            compare.print_pairs(result)
-            compare.print_csv(result["runs"])
-        table, _, rows = shown.getvalue().partition("run,name,")
-        for titles in re.findall(r"(?m)^  setting  .*$", table):
-            for value, base in re.findall(r"  (\S[^\n]*?) minus ([^\n]*?)(?=  |$)", titles):
-                self.assertNotEqual(value.rsplit("  ", 1)[-1], base)
+        for part in compare.parts_of_pairs(result):
+            for title in part.rows[0][2:] if not part.is_list else ():
+                self.assertNotEqual(*title.split(" minus "))
         settings = list({pair["partner"]: pair["setting"] for pair in result["paired"]
                          if pair["setting"] is not None}.values())
         if len(settings) > 1:
             self.assertEqual((len(set(settings)), "" in settings), (len(settings), False))
-        self.assertEqual(len(list(csv.reader(io.StringIO(rows)))), 1 + len(model.groups))
+        self.assertEqual(len([*compare.rows_of_csv(result["runs"])]), 1 + len(model.groups))
 
 
 class MadeRun(runs.Run):
@@ -329,27 +321,24 @@ class KeysOfOneValue(CliTest):
 
     def assert_printed_once(self, result):
         """Returns the number of differences in tables."""
-        tables, lists, pairs = [], io.StringIO(), result["paired"]
-        with (unittest.mock.patch.object(compare, "print_table", lambda columns, _: tables.append(columns)),
-              unittest.mock.patch("sys.stdout", lists)):
-            compare.print_pairs(result)
+        pairs, parts = result["paired"], [*compare.parts_of_pairs(result)]
         groups = {entry["label"]: entry["group"] for entry in result["runs"]}
         named = []  # (partner, group, difference) of each printed one
-        for settings, (partner_value, *_), *columns in tables:
-            self.assertEqual((len({*settings}), len({title for title, *_ in columns})), (len(settings), len(columns)))
-            for title, *cells in columns:
-                value, _, subtracted = title.rpartition(" minus ")
+        for part in parts:
+            (_, partner_value, *titles), *rows = part.rows
+            if part.is_list:
+                continue
+            self.assertEqual((len({row[0] for row in rows}), len({*titles})), (len(rows), len(titles)))
+            for (setting, _, *cells), title in itertools.product(rows, titles):
+                cell, (value, _, subtracted) = cells[titles.index(title)], title.rpartition(" minus ")
                 self.assertEqual(subtracted, partner_value)
-                for setting, cell in zip(settings[1:], cells):
-                    named += [(pair["partner"], pair["group"], cell.rstrip("*")) for pair in pairs
-                              if cell != "-" and pair["setting"] == setting and pair["values"][1] == partner_value
-                              and {*value.split(" · ")} <= {*groups[pair["group"]].parts.values()}]
-        in_tables, partner = len(named), ""
-        for line in lists.getvalue().splitlines():
-            if line.startswith("final val minus that of "):
-                partner = line.removeprefix("final val minus that of ").partition(", seed by seed")[0]
-            elif line.startswith("  "):
-                named.append((partner, *re.split("  +", line.strip())[:2]))
+                named += [(pair["partner"], pair["group"], cell.rstrip("*")) for pair in pairs
+                          if cell != "-" and pair["setting"] == setting and pair["values"][1] == partner_value
+                          and {*value.split(" · ")} <= {*groups[pair["group"]].parts.values()}]
+        in_tables = len(named)
+        for part in parts:
+            partner = part.heading.removeprefix("final val minus that of ").partition(", seed by seed")[0]
+            named += [(partner, label, cell) for label, cell, _ in part.rows[1:] * part.is_list]
         self.assertCountEqual(named, [(pair["partner"], pair["group"], pair["difference"]) for pair in pairs])
         return in_tables
 

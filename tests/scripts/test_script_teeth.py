@@ -106,7 +106,7 @@ FAULTS = [
     ("a standard error over n, not n - 1", test_compare, "test_paired_figures_are_those_of_the_differences",
      lambda: mock.patch.object(statistics, "stdev", statistics.pstdev)),
     ("a mean over seeds that diverged or were interrupted", test_compare, "test_only_shared_seeds_that_are_done_count",
-     lambda: with_edit(pairs._losses_by_seed, 'run.record["status"] == "done" and ', "")),
+     lambda: with_edit(pairs.values_by_seed, 'run.record["status"] == "done" and ', "")),
     ("a partner that differs in several choices", test_compare, "test_a_grid_is_compared_within_each_setting",
      lambda: replaced(pairs.pairings_of, all_against_the_base)),
     ("the largest difference in place of the mean", test_compare,

@@ -103,21 +103,6 @@ def _escaped(character):
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
-def text_table(columns):
-    """The lines of a table. Columns are lists of cells, the title first, and are separated by two blanks; in all but
-    the first, numbers are aligned to the right."""
-    def is_number(cell):
-        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
-
-    lines = [""] * len(columns[0])
-    for index, column in enumerate(columns):
-        width = max(map(len, column))
-        is_right = index > 0 and all(map(is_number, column[1:] or column))
-        for row, cell in enumerate(column):
-            lines[row] += ("  " if index else "") + (cell.rjust(width) if is_right else cell.ljust(width))
-    return [line.rstrip() for line in lines]
-
-
 def program():
     """The path of the program: the environment's NORMSCOPE_BINARY, else that in the build folder."""
     return Path(os.environ.get("NORMSCOPE_BINARY") or ROOT / "build" / "normscope")

@@ -3,11 +3,11 @@
 import collections
 import statistics
 
-from lib.base.command import printable
+from lib.base.command import ScriptError, printable
 from lib.compare.groups import base_of, group_by_config
 from lib.compare.labels import value_text
-from lib.compare.pairs import (best_rates, metric_text, pair_of, pairings_of, repeats_of, standard_deviation,
-                               standard_error)
+from lib.compare.pairs import (best_rates, between_bests, kind_of, metric_text, pair_of, pairings_of, repeats_of,
+                               standard_deviation, standard_error)
 from lib.compare.remarks import TO_TARGET, remarks_on
 from lib.logs import np
 from lib.logs.runs import NORM, PLACEMENT
@@ -19,24 +19,42 @@ METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val"
 AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {metric to a target: kind, as above}
 
 
-def comparison(runs, base=None, target=None):
-    """{"key", "runs", "paired", "rates", "remarks"} of the runs. "key": the compared key, by which pairs.pairings_of
-    chooses pairs; "runs": a list of entry_of each group; "paired" and "rates": lists of pair_of; "remarks": those
-    of remarks_on. `base`: a label or a run folder, by default the first group. `target`: a validation loss; the
-    steps, tokens and seconds to it become metrics. ScriptError: no group is the base."""
+def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
+    """{"key", "metric", "runs", "paired", "rates", "best", "remarks"} of the runs. "key": the compared key, by which
+    pairs.pairings_of chooses pairs; "metric": the title of what is subtracted; "runs": a list of entry_of each group;
+    "paired", "rates" and "best": lists of pair_of; "remarks": those of remarks_on. `base`: a run folder, a label, or a
+    value in one, by default the first group. `target`: a validation loss; the steps, tokens and seconds to it become
+    metrics. `by`: the compared key; by default that of the value `base`, or the first that varies. `metric`: a number of
+    summary.json. ScriptError: no group is the base, the groups do not differ in the key, or no run has the metric."""
     columns = METRICS
     if target is not None:
         columns = METRICS + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
         for run in runs:
             run.record |= reached(target, run)
+    columns = columns_with(metric, columns, runs)
     groups = group_by_config(runs)
-    base = base_of(groups, base)
-    compared_key = next(iter(base.varied), PLACEMENT)
+    base, key_of_base = base_of(groups, base)
+    varied = dict.fromkeys(key for group in groups for key in group.varied)
+    if by is not None and by not in varied:
+        raise ScriptError(f"--by: got {printable(by)}, in which the runs do not differ; they differ in {', '.join(varied)}")
+    compared_key = by or key_of_base or next(iter(base.varied), PLACEMENT)
     pairings, repeats = pairings_of(groups, base, compared_key), repeats_of(groups, base)
-    pairs = list(filter(None, (pair_of(pairing, compared_key) for pairing in pairings)))
+    pairs = list(filter(None, (pair_of(pairing, compared_key, metric) for pairing in pairings)))
     rates = best_rates([group for group in groups if group not in repeats])
-    return {"key": compared_key, "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs,
-            "rates": rates, "remarks": remarks_on(groups, pairings, compared_key, pairs, rates, target)}
+    return {"key": compared_key, "metric": {key: title for key, title, _ in columns}[metric],
+            "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs, "rates": rates,
+            "best": between_bests([pair["best"] for pair in rates]),
+            "remarks": remarks_on(groups, pairings, compared_key, pairs, rates, target)}
+
+
+def columns_with(metric, columns, runs):
+    """The columns, as METRICS has them, and that of a metric that is not among them. ScriptError: no run has it."""
+    if metric in [key for key, _, _ in columns]:
+        return columns
+    if not any(metric in run.record for run in runs):
+        known = dict.fromkeys([*(key for key, _, _ in columns), *(key for run in runs for key in run.record)])
+        raise ScriptError(f"--metric: got {printable(metric)}; expected one of {', '.join(map(printable, known))}")
+    return [*columns, (metric, metric, kind_of(metric))]
 
 
 def entry_of(group, base, columns=METRICS):

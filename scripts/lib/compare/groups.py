@@ -97,12 +97,15 @@ def group_by_config(runs):
 
 
 def base_of(groups, name=None):
-    """The base of the comparison: the group with that label or run folder; without a name, the first group."""
-    for group in groups:
-        if name is None or group.is_named(name):
-            return group
-    raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, or one of: "
-                    + "; ".join(group.label for group in groups))
+    """(the base of the comparison, None): the group with that label or run folder; without a name, the first group. Or
+    (the first group with that value in its label, the value's key). ScriptError: there is neither."""
+    named = [(group, None) for group in groups if name is None or group.is_named(name)]
+    named += [(group, key) for group in groups for key, text in group.parts.items() if text == name and key != RUN]
+    if not named:
+        labels = "; ".join(group.label for group in groups)
+        raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, one of these, or a value in them: "
+                          f"{labels}")
+    return named[0]
 
 
 # ---- settings in common ---------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from collections import namedtuple
 
 from lib.compare.configs import SEED
 from lib.compare.labels import joined, value_text
+from lib.logs.runs import COUNTS
 
-RATE = "train.lr"
+RATE, LOSS = "train.lr", "final_val_loss"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
 CLEAR = "a clear difference"
 TOO_FEW = "too few seeds to tell from chance"
@@ -82,29 +83,29 @@ def pairings_of(groups, base, compared_key):
 # ---- differences ------------------------------------------------------------------------------------------------
 
 
-def pair_of(pairing, compared_key):
-    """Final validation losses of a group minus its partner's, seed by seed, in which the effect of a seed (initial
-    weights, batches) cancels; None if losses cannot be compared or fewer than two seeds are shared. Only seeds count
-    whose runs are done in both. A dict:
+def pair_of(pairing, compared_key, metric=LOSS):
+    """A metric of a group minus its partner's, seed by seed, in which the effect of a seed (initial weights, batches)
+    cancels; None if losses cannot be compared or fewer than two seeds are shared. Only seeds count whose runs are done
+    in both. A dict:
 
     group, partner        labels
     mean, standard_error  of the differences, one for each of `n` seeds
     difference, verdict   "-0.061 ± 0.039", and what verdict_on says of the differences
     text                  in how many seeds the group is lower, and the verdict
-    partner_loss          the partner's mean ± standard error, as the table of runs has it
+    partner_text          the partner's mean ± standard error, as the table of runs has it
     repeat                whether the configs are the same
     setting               the partner's label without the compared key; None if another key differs too
     values                the texts of the compared key's values in group and partner"""
     group, partner, difference = pairing
-    pair = seed_by_seed(_losses_by_seed(group), _losses_by_seed(partner))
-    if pair is None or difference.incomparable:
+    pair = seed_by_seed(values_by_seed(group, metric), values_by_seed(partner, metric))
+    if pair is None or difference.incomparable and metric.endswith("_loss"):
         return None
     is_repeat = not difference.changes
     survivors = " that did not diverge" if partner.diverged or group.diverged else ""
     count = f"lower in {pair.pop('lower')} of {pair['n']} shared seeds{survivors}"
     return {"group": group.label, "partner": partner.label, **pair, "repeat": is_repeat,
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {pair['verdict']}",
-            "partner_loss": metric_text(partner.metric_values("final_val_loss"), "loss"),
+            "partner_text": metric_text(partner.metric_values(metric), kind_of(metric)),
             "setting": setting_text(partner, compared_key) if difference.choices == [compared_key] else None,
             "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
 
@@ -131,9 +132,9 @@ def best_rates(groups):
     "rates", those of the second best and of the best; "best", the best Group; "edge", "largest" or "smallest" if no
     rate above or below the best was tried, else ""."""
     def loss(group):
-        return statistics.fmean(_losses_by_seed(group).values())
+        return statistics.fmean(values_by_seed(group).values())
 
-    pairs, finished = [], [group for group in groups if len(_losses_by_seed(group)) == len(group.runs) > 1]
+    pairs, finished = [], [group for group in groups if len(values_by_seed(group)) == len(group.runs) > 1]
     for best in finished:
         others = [pairing for pairing in (pairing_with(group, best) for group in groups)
                   if pairing.difference.choices == [RATE]]
@@ -153,9 +154,19 @@ def edge_of(best, others):
     return "smallest" if best.value(RATE) < min(tried) else ""
 
 
-def _losses_by_seed(group):
-    return {run.value(SEED): run.record["final_val_loss"] for run in group.runs
-            if run.record["status"] == "done" and run.record.get("final_val_loss") is not None}
+def between_bests(bests):
+    """Pairs, as pair_of has them, of groups at their best learning rates, which differ: each minus the first group from
+    which it differs in one further choice."""
+    pairings = [pairing_with(group, partner) for index, group in enumerate(bests) for partner in bests[:index]]
+    first = {pairing.group: pairing for pairing in reversed(pairings)
+             if RATE in pairing.difference.choices and len(pairing.difference.choices) == 2}
+    return [*filter(None, (pair_of(first[group], RATE) for group in bests if group in first))]
+
+
+def values_by_seed(group, metric=LOSS):
+    """{seed: the metric} of the runs that are done and have it."""
+    return {run.value(SEED): run.record[metric] for run in group.runs
+            if run.record["status"] == "done" and run.record.get(metric) is not None}
 
 
 # ---- means over seeds -------------------------------------------------------------------------------------------
@@ -172,6 +183,13 @@ def standard_error(values):
     """The standard error of the mean of values, one a seed: their standard deviation over √n; None if there are fewer
     than two values."""
     return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
+
+
+def kind_of(metric):
+    """The kind that metric_text takes of a number of summary.json."""
+    if metric.endswith("_loss"):
+        return "loss"
+    return "count" if metric in COUNTS else "ratio"
 
 
 def metric_text(values, kind):
@@ -191,11 +209,13 @@ def metric_text(values, kind):
 
 
 def with_error(mean, error):
-    """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point."""
-    digits = 1 - math.floor(math.log10(error)) if error > 0 else -1
-    if not 0 <= digits <= 6:
-        return f"{mean:.3g} ± {error:.2g}"
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point; of a tiny error
+    "3.0912 ± 0"."""
+    digits = 1 - math.floor(math.log10(error)) if error > 0 else math.inf
+    if 0 <= digits <= 6:
+        return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    is_plain = digits > 6 and 0.01 <= abs(mean) < LARGE_LOSS
+    return f"{mean:.4f} ± {error:.2g}" if is_plain else f"{mean:.3g} ± {error:.2g}"
 
 
 def verdict_on(differences):

@@ -17,6 +17,7 @@ from collections import namedtuple
 
 from lib.base.command import ScriptError, printable
 from lib.base.keys import fields
+from lib.base.tables import markdown_table
 from lib.compare.comparison import METRICS
 
 KINDS = {title: (key, kind) for key, title, kind in METRICS if kind != "speed"}  # of columns that may have ranges
@@ -32,14 +33,12 @@ class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
 
     def __str__(self):
         lines = [[f"`{self.folder}`", *self.titles], *([label, *cells] for label, cells in self.rows.items())]
-        head, *body = (f"| {' | '.join(line)} |\n" for line in lines)
         common = {key: value for key, value in next(iter(self.asked.values()), {}).items()
                   if all(asked.get(key) == value for asked in self.asked.values())}
         parts = [common, *({key: value for key, value in asked.items() if key not in common}
                            for asked in self.asked.values())]
         comment = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in parts)
-        return (head + "|---" * len(lines[0]) + "|\n" + "".join(body)
-                + f"<!-- what the rows ask for: all of them, and each\n{comment}-->\n" * bool(self.asked))
+        return (markdown_table(lines) + f"<!-- what the rows ask for: all of them, and each\n{comment}-->\n" * bool(self.asked))
 
 
 def tables_in(text):

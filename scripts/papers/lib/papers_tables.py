@@ -6,13 +6,13 @@ values.
 
 import re
 
+from lib.base.tables import markdown_table
 from lib.logs import np
 
 
 def markdown(header, *lines):
     """A table; hyphens before numbers become minus signs."""
-    first, *others = [f"| {' | '.join(map(str, line))} |" for line in (header, *lines)]
-    return re.sub(r"(?<![\w.])-(?=\d)", "−", "\n".join([first, "|---" * len(header) + "|", *others])) + "\n"
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", markdown_table([header, *lines]))
 
 
 def spread(values, form="{:.3f}"):

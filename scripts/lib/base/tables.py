@@ -1,0 +1,42 @@
+"""Tables of rows of cells, which are texts; the first row is the titles."""
+
+import csv
+import shutil
+import sys
+
+
+def text_table(rows):
+    """The lines of a table whose columns are separated by two blanks; in all but the first, numbers are aligned to the
+    right."""
+    def is_number(cell):
+        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
+
+    lines = [""] * len(rows)
+    for index, column in enumerate(zip(*rows)):
+        width = max(map(len, column))
+        is_right = index > 0 and all(map(is_number, column[1:] or column))
+        for row, cell in enumerate(column):
+            lines[row] += ("  " if index else "") + (cell.rjust(width) if is_right else cell.ljust(width))
+    return [line.rstrip() for line in lines]
+
+
+def print_table(rows, indent=""):
+    """Prints a table and an empty line. On a terminal, columns that do not fit into the width follow below, after the
+    first column again."""
+    width, fitting = shutil.get_terminal_size((1000, 24)).columns, len(rows[0])
+    while fitting > 2 and max(map(len, text_table([row[:fitting] for row in rows]))) + len(indent) > width:
+        fitting -= 1
+    print(*(indent + line for line in text_table([row[:fitting] for row in rows])), "", sep="\n")
+    if rows[0][fitting:]:
+        print_table([[row[0], *row[fitting:]] for row in rows], indent)
+
+
+def markdown_table(rows):
+    """The table in Markdown."""
+    head, *body = (f"| {' | '.join(map(str, row))} |\n" for row in rows)
+    return head + "|---" * len(rows[0]) + "|\n" + "".join(body)
+
+
+def print_csv(rows):
+    """Prints the table as CSV; cells may be numbers."""
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
