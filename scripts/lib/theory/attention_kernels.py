@@ -38,40 +38,42 @@ def sums_from(a, pair):
 
 
 class Attention:
-    """Causal attention on kernels.
+    """Causal attention on kernels: `forward` takes the kernel K of the input to that of the heads' outputs, `backward`
+    the gradient's the other way.
 
-    The score of query t and key s is Gaussian, and two of them have the covariance beta K_tt' K_ss' with
-    beta = C Var(q) C Var(k). A part that all keys of a query share cancels in the softmax, so K_ss' becomes K~_ss', the
-    keys' kernel centred over s <= t and s' <= t'. The weights A of two queries then have the second moments
+    Scores: q_t.k_s is Gaussian, and that of t and s has with that of t' and s' the covariance beta K_tt' K_ss', beta =
+    C Var(q) C Var(k); Var is the variance of an entry of a matrix. Rope multiplies it by the mean over its frequencies
+    of cos((s-t) - (s'-t')). With qk_norm beta is 1, and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C
+    Var(k))^-1/2.
+
+    Weights: what all keys of a query share cancels in the softmax, so K_ss' becomes K~_ss', the keys' kernel centred
+    over s <= t and s' <= t'. The weights A of two queries have the second moments
 
       M_ss' = E A_ts A_t's'  proportional to  exp(sqrt(gamma_t gamma_t') beta K_tt' K~_ss'),  with sum 1 over s and s'.
 
-    gamma_t is such that sum_s M_ss of t = t' is the exact participation (gaussian.softmax_moments).
+    gamma_t is such that for t = t' the diagonal has the exact sum, the participation (gaussian.softmax_moments).
 
-    Rope multiplies the scores' covariance by the mean over its frequencies of cos((s-t) - (s'-t')). With qk_norm beta
-    is 1 and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C Var(k))^-1/2.
+    Cells: to save time the queries are divided into cells, and all pairs of queries from two cells share one M but for
+    its sum: with the mean of sqrt(gamma_t gamma_t') K_tt' over these pairs, the keys' kernel centred for the last query
+    of each cell, and rope's cosine for the cells' middles."""
 
-    To save time the queries are divided into cells. All pairs of queries from two cells share one M but for its sum:
-    with the mean of sqrt(gamma_t gamma_t') K_tt' over these pairs, the keys' kernel centred for the last query of each
-    cell, and rope's cosine for the cells' middles."""
-
-    def __init__(self, kernel, model, query, value, repeats=False):
-        """`kernel` (T, T): that of the input; `query` C Var(q) = C Var(k) and `value` C Var(v), where Var is the
-        variance of an entry of a matrix. `repeats`: tokens are equal or independent, and equal keys count once.
-        NoPrediction if attention is saturated; this is not asked of repeated tokens."""
+    def __init__(self, kernel, model, query_gain, value_gain, repeats=False):
+        """`kernel` (T, T): that of the input; `query_gain`: C Var(q) = C Var(k); `value_gain`: C Var(v). `repeats`:
+        tokens are equal or independent, and equal keys count once. NoPrediction if attention is saturated; this is not
+        asked of repeated tokens."""
         T, D, eps, diagonal = len(kernel), model["d_model"] // model["n_head"], model["norm_eps"], np.diag(kernel)
-        self.size, self.key = T, kernel
-        self.beta = self.score_scale = query**2  # score_scale: from the gradient of the scores to that of the input
+        self.size, self.key_kernel = T, kernel
+        self.beta = self.score_scale = query_gain**2  # score_scale: from the scores' gradient to the input's
         normed = 0.0  # mean square (T) of a normed query, 1 but for eps; 0 without a norm
         if model["qk_norm"] or model["qkv_norm"]:
-            r = 1 / np.sqrt(diagonal + eps / query)
+            r = 1 / np.sqrt(diagonal + eps / query_gain)
             normed = diagonal * r**2
-            self.beta, self.key = 1.0, kernel * np.outer(r, r)
+            self.beta, self.key_kernel = 1.0, kernel * np.outer(r, r)
             # E D / |q|^2 = D / (D - 2) of a Gaussian q, and the norm removes one of D directions of the gradient.
             self.score_scale = np.outer(r, r) * (D - 1) / max(D - 2, 1)
-        r = 1 / np.sqrt(diagonal + eps / value)
-        self.value_scale = np.outer(r, r) if model["qkv_norm"] else value
-        self.value = kernel * self.value_scale
+        r = 1 / np.sqrt(diagonal + eps / value_gain)
+        self.value_scale = np.outer(r, r) if model["qkv_norm"] else value_gain
+        self.value_kernel = kernel * self.value_scale
         self.turn = np.ones(4 * T + 1)  # the mean cosine at the lags -2T .. 2T
         if model["position"] == "rope":
             self.turn = np.cos(np.outer(np.arange(-2 * T, 2 * T + 1), 10000.0**(-2 * np.arange(D // 2) / D))).mean(1)
@@ -81,12 +83,12 @@ class Attention:
         self._set_moments(normed, D, model["n_head"], repeats)
 
     def _set_moments(self, normed, D, heads, repeats):
-        """Sets gamma and factor of each query, the mean entropy of attention (nats) and the standard deviation of the
-        last query's scores. factor^2 is f = Q / slope_of, by which a sharp softmax passes less gradient than M says."""
+        """Sets gamma and damping of each query, the mean entropy of attention (nats) and the standard deviation of the
+        last query's scores. damping^2 is f = Q / slope_of: a sharp softmax passes less gradient than M says."""
         T = self.size
         n, position = np.arange(1, T + 1.0), np.arange(T)
-        turned = self.key * self.turn[position[:, None] - position + 2 * T]
-        own = np.diag(self.key)
+        turned = self.key_kernel * self.turn[position[:, None] - position + 2 * T]
+        own = np.diag(self.key_kernel)
         total = np.cumsum(2 * np.tril(turned).sum(1) - own)  # sum of `turned` over s, s' <= t
         # The mean square of a query's scores about their mean, and from it their variance.
         spread = np.maximum(self.beta * own * (np.cumsum(own) - total / n), 0) / n
@@ -109,7 +111,7 @@ class Attention:
         has_spread = (n > 1) & (variance > 1e-10)
         exponent = exponent_of(n, participation)
         self.gamma = np.where(has_spread, exponent / np.maximum(variance, 1e-300), 1.0)
-        self.factor = np.where(has_spread, np.sqrt(slope / slope_of(n, participation)), 1.0)
+        self.damping = np.where(has_spread, np.sqrt(slope / slope_of(n, participation)), 1.0)
         self.entropy = float(np.mean(entropy * (n > 1)))
 
     def _cell_pairs(self):
@@ -126,32 +128,32 @@ class Attention:
     def _cell_pair(self, queries, others, mask):
         """The CellPair of the pairs (t, t') of `mask`."""
         weights = np.sqrt(np.outer(self.gamma[queries], self.gamma[others]))
-        factor = (self.key[queries, others] * weights)[mask].mean()  # the mean of sqrt(gamma_t gamma_t') K_tt'
+        mean_query = (self.key_kernel[queries, others] * weights)[mask].mean()  # of sqrt(gamma_t gamma_t') K_tt'
         lag = (queries.start + queries.stop) // 2 - (others.start + others.stop) // 2  # of the cells' middles
         s, s2 = np.arange(queries.stop)[:, None], np.arange(others.stop)
         turn = self.turn[s - s2 - lag + 2 * self.size]
-        keys = centred(self.key[:queries.stop, :others.stop] * turn)
-        moments = np.exp(np.minimum(self.beta * factor * keys, LARGEST_EXPONENT))
+        keys = centred(self.key_kernel[:queries.stop, :others.stop] * turn)
+        moments = np.exp(np.minimum(self.beta * mean_query * keys, LARGEST_EXPONENT))
         return CellPair(queries, others, mask, turn, keys, moments)
 
     def _weighted_values(self, pair):
         """A_ts A_t's' (v_s - v_t) . (v_s' - v_t'), v_t being the mean value of query t: M K~^v, centred again so that
         its sums over s and over s' are 0. Array (b, d) over keys, but for the sum of M."""
-        return centred(pair.moments * centred(self.value[:pair.queries.stop, :pair.others.stop]))
+        return centred(pair.moments * centred(self.value_kernel[:pair.queries.stop, :pair.others.stop]))
 
     def forward(self):
         """The kernel of the heads' outputs, sum_ss' M_ss' K^v_ss', K^v = K C Var(v); its diagonal is the variance
         before the output matrix, which mean_field.sublayer multiplies by gain_out for `attn_out`. Sets `response`:
         their mean square change, to first order, by noise in the scores that has the scores' own covariance."""
-        out, responses = np.zeros_like(self.key), np.zeros(self.size)
+        out, responses = np.zeros_like(self.key_kernel), np.zeros(self.size)
         for pair in self._cell_pairs():
             total = sums_to(pair.moments, pair)
-            values = self.value[:pair.queries.stop, :pair.others.stop]
+            values = self.value_kernel[:pair.queries.stop, :pair.others.stop]
             out[pair.queries, pair.others] += pair.mask * sums_to(pair.moments * values, pair) / total
             if pair.queries == pair.others and pair.mask[0, 0]:  # t = t'
                 change = sums_to(self._weighted_values(pair) * pair.keys, pair) / total
                 responses[pair.queries] = np.diag(change)
-        self.response = float(np.mean(self.factor**2 * self.beta * np.diag(self.key) * responses))
+        self.response = float(np.mean(self.damping**2 * self.beta * np.diag(self.key_kernel) * responses))
         return np.tril(out) + np.tril(out, -1).T
 
     def backward(self, gradient):
@@ -167,7 +169,7 @@ class Attention:
 
         and the input gets value_scale G^v + score_scale (G^q + G^k). Its part along the inputs, P, passes through the
         values as G does; what it adds to the scores is small."""
-        values, scores = np.zeros_like(gradient), np.zeros_like(self.key)
+        values, scores = np.zeros_like(gradient), np.zeros_like(self.key_kernel)
         parts = [part for part in (0, 1) if gradient[part].any()]
         for pair in self._cell_pairs():
             t, u = pair.queries, pair.others
@@ -177,10 +179,10 @@ class Attention:
             for part in parts:  # G^v, P^v
                 arriving = sums_from(gradient[part, t, u] * over_sum, pair)
                 values[part, :t.stop, :u.stop] += arriving * pair.moments
-            output_of_scores = gradient[0, t, u] * over_sum * np.outer(self.factor[t], self.factor[u])  # with f
+            output_of_scores = gradient[0, t, u] * over_sum * np.outer(self.damping[t], self.damping[u])  # with f
             weighted = self._weighted_values(pair)  # M K~^v
             scores[t, u] += output_of_scores * sums_to(weighted * pair.keys, pair)  # G^q
-            to_keys = sums_from(output_of_scores * self.key[t, u], pair)
+            to_keys = sums_from(output_of_scores * self.key_kernel[t, u], pair)
             scores[:t.stop, :u.stop] += to_keys * weighted * pair.turn  # G^k
         values = self.value_scale * (values + values.transpose(0, 2, 1))
         values[0] += self.score_scale * (scores + scores.T)

@@ -62,15 +62,22 @@ def _is_certain(model):
     return model["tie_embeddings"] and model["d_model"] * model["init"]["embed_std"]**2 > OWN_LOGIT
 
 
-def _require_known(config, model, rows):
-    """NoPrediction for a config that the theory does not cover. `rows`: of its placements, pairs, a block each."""
+def _require_known(config, model, rows, narrow):
+    """NoPrediction for a config that the theory does not cover; what only the values show is refused where they are
+    computed, as `normed` and `Attention` do. `rows`: those of its placements, a pair for each block."""
     has_norm = model["norm"] != "none"
     ends_with_norm = has_norm and (model["final_norm"] or rows[-1][1]["norm_out"])
+    has_inner_norm = model["inner_norm"] or any(ffn["inner_norm"] for _, ffn in rows)
     is_bounded = any(row["learned_scale"] or has_norm and (row["norm_in"] or row["norm_branch"] or row["norm_out"])
                      for pair in rows for row in pair)
     names = (model["norm"], model["activation"], model["position"], model["init"]["scheme"])
     unknown = [name for name in names if name not in KNOWN]
     for is_beyond, why in (
+            (width_error(model) > TOO_NARROW and not narrow,
+             f"{model['n_layer']} blocks are too many for width {model['d_model']}: the theory's error would be about "
+             f"{width_error(model):.0%}; widen model.d_model"),
+            (model["activation"] == "swiglu" and model["norm"] in POINTWISE and has_inner_norm,
+             f"swiglu leaves features that are far from Gaussian for an inner {model['norm']}; try rmsnorm"),
             (config.get("train", {}).get("branch_warmup_steps", 0),
              "train.branch_warmup_steps scales the branches of the first steps"),
             (unknown, f"no theory of {', '.join(unknown)}"),
@@ -154,11 +161,8 @@ def predict(config, text=None, tokens=None, narrow=False):
     default that of a training step; `narrow`: predict although the model is too narrow for the theory to be exact.
     NoPrediction if the theory does not cover the config."""
     model = config["model"]
-    if width_error(model) > TOO_NARROW and not narrow:
-        raise NoPrediction(f"{model['n_layer']} blocks are too many for width {model['d_model']}: the theory's error "
-                           f"would be about {width_error(model):.0%}; widen model.d_model")
     rows = [[PLACEMENTS[name] for name in pair] for pair in placements(model)]
-    _require_known(config, model, rows)
+    _require_known(config, model, rows, narrow)
     text, tokens = text or text_of_config(config), tokens or tokens_of(config)
     x, _ = normed(model, model["embed_norm"] or rows[0][0]["embed_norm"], embedded(model, text))
     start, noise, backward, squared_shares = x, 0.0, [], 0.0
@@ -189,15 +193,15 @@ def _final_norm_and_head(model, x, tokens, text, collected, is_normed):
     """(gradient at x, loss) of final norm and head on the stream x of the last block; `is_normed`: whether the
     last sublayer ends with a norm."""
     L, width, tied = model["n_layer"], model["d_model"], model["tie_embeddings"]
-    x, factor = normed_in_stream(model, model["final_norm"], x)
+    x, R = normed_in_stream(model, model["final_norm"], x)
     variance = model["init"]["embed_std"]**2 if tied else variance_of(model, text.size, width)
     head = head_of(x, width, variance, tied, tokens, text)
     made_by_norm = model["norm"] in STATISTICS and (model["final_norm"] or is_normed)
-    gradient = factor * (head.passed if made_by_norm else np.stack([head.gradient, 0 * head.gradient]))
+    gradient = R * (head.passed if made_by_norm else np.stack([head.gradient, 0 * head.gradient]))
     collected.squares.update({(L + 1, "final"): mean_square(x.kernel), (L + 1, "logits"): head.logits})
     collected.gradient_squares.update({
         (L + 1, "final"): mean_square(head.gradient), (L + 1, "logits"): head.logits_gradient,
-        (L, "stream"): mean_square(head.gradient if isinstance(factor, float) else gradient[0])})
+        (L, "stream"): mean_square(head.gradient if isinstance(R, float) else gradient[0])})
     return gradient, head.loss
 
 

@@ -55,8 +55,8 @@ def normed(model, present, x):
     centre = x.mean * (norm != "rmsnorm")
     variance = np.diag(x.kernel) - centre**2
     r = 1 / (np.sqrt(variance) + eps) if model["norm_eps_outside"] else 1 / np.sqrt(variance + eps)
-    factor = np.outer(r, r)
-    return Signal((x.kernel - np.outer(centre, centre)) * factor, (x.mean - centre) * r, x.share * r, 0.0), factor
+    R = np.outer(r, r)
+    return Signal((x.kernel - np.outer(centre, centre)) * R, (x.mean - centre) * r, x.share * r, 0.0), R
 
 
 def normed_in_stream(model, present, x):
@@ -92,8 +92,8 @@ def through_weights(dx, x):
     return np.stack([kernel + along @ x @ along.T, along])
 
 
-def branch_factor(model, factor, width, variance):
-    """R of a norm of a branch to order 1/n, from R to leading order (`factor`), n being the number of features of a
+def branch_R(model, R, width, variance):
+    """R of a norm of a branch to order 1/n, from `R` to leading order, n being the number of features of a
     group of the norm. Two corrections are made:
 
     - R is E 1/V and not 1 / E V, V being the mean square over the group. For Gaussian features E(1/V) * E V =
@@ -102,10 +102,10 @@ def branch_factor(model, factor, width, variance):
     - A norm removes the part of the gradient along its input, a share of 1/n.
 
     Together they are 1 + 1/n + variance."""
-    if isinstance(factor, float) or model["norm"] in POINTWISE:
-        return factor
+    if isinstance(R, float) or model["norm"] in POINTWISE:
+        return R
     groups = model["norm_groups"] if model["norm"] == "groupnorm" else 1
-    return factor * (1 + groups / width + variance)
+    return R * (1 + groups / width + variance)
 
 
 # ---- sublayers ---------------------------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ def attention(model, kernel, gain_in, inner, layer, collected):
         square, windows = mean_square(kernel), collected.windows
         of_windows = [Attention(square * equal, model, *scale, repeats=True).forward() for equal in windows]
         heads_kernel *= np.mean(of_windows, 0) / Attention(square * windows.mean(0), model, *scale).forward()
-    y, factor = normed(model, inner, branch_signal(heads_kernel))
-    factor = branch_factor(model, factor, C, 0.0)
+    y, R = normed(model, inner, branch_signal(heads_kernel))
+    R = branch_R(model, R, C, 0.0)
     # 1 each for the matrices of v and of the output; those of q and k by the response to noise in the scores.
     matrix_noise = 2 + 2 * heads.response / mean_square(heads_kernel)
-    variance = 2 / C if isinstance(factor, float) else 0.0
-    return Branch(y.kernel, lambda dy: heads.backward(dy * factor), matrix_noise, variance)
+    variance = 2 / C if isinstance(R, float) else 0.0
+    return Branch(y.kernel, lambda dy: heads.backward(dy * R), matrix_noise, variance)
 
 
 def feed_forward(model, kernel, gain_in, inner, layer, collected):
@@ -162,23 +162,20 @@ def feed_forward(model, kernel, gain_in, inner, layer, collected):
     matrix_noise = 1 + mean_square(kernel * hidden.slope) / mean_square(hidden.value)
     if not (inner and model["norm"] in POINTWISE):
         # The hidden features are not Gaussian: the relative variance of their mean square replaces 2/F.
-        y, factor = normed(model, inner, branch_signal(hidden.value, hidden.mean))
-        value, slope, factor = y.kernel, hidden.slope, branch_factor(model, factor, F, variance - 2 / F)
-    elif activation == "swiglu":
-        raise NoPrediction(f"swiglu leaves features that are far from Gaussian for an inner {model['norm']}; "
-                           "try rmsnorm")
+        y, R = normed(model, inner, branch_signal(hidden.value, hidden.mean))
+        value, slope, R = y.kernel, hidden.slope, branch_R(model, R, F, variance - 2 / F)
     else:  # N(phi(u)) of Gaussian u
         f, norm = FUNCTIONS[activation], POINTWISE[model["norm"]]
         value, slope, _, _ = response(lambda u: norm(f(u)), kernel)
         features = f(math.sqrt(mean_square(kernel)) * Z)
-        factor, inner_slope = 1.0, float(slope_at(norm, features)**2 @ density(0.0))  # E N'(phi)^2
+        R, inner_slope = 1.0, float(slope_at(norm, features)**2 @ density(0.0))  # E N'(phi)^2
 
     def backward(dy):
-        dy = dy * factor
+        dy = dy * R
         collected.gradient_squares[layer, "ffn_hidden"] = mean_square(dy[0]) * inner_slope
         return dy * slope * (gain_in * F / C)  # F Var, as gain_in is C Var
 
-    return Branch(value, backward, matrix_noise, variance if isinstance(factor, float) else 0.0)
+    return Branch(value, backward, matrix_noise, variance if isinstance(R, float) else 0.0)
 
 
 def sublayer(model, row, layer, is_ffn, x, collected):
@@ -205,7 +202,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     branch = branch_of(model, read, gain_in, model["inner_norm"] or row["inner_norm"], layer, collected)
     written = branch.kernel * gain_out  # of F's output
     normed_branch, R_branch = normed(model, row["norm_branch"], branch_signal(written))
-    R_branch = branch_factor(model, R_branch, C, branch.seed_variance)
+    R_branch = branch_R(model, R_branch, C, branch.seed_variance)
     added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
     share = mean_square(added) / mean_square(added + kept)
     total = Signal(kept + added, alpha * x.mean, alpha * x.share, x.excess * (1 - share)**2)
