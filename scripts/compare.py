@@ -17,7 +17,7 @@ Remarks say how the configs differ, which results stand out, and what cannot be 
 
 Losses are in nats per character. final val: final_val_loss of each run's summary.json, the loss of the whole validation
 text after the last step; best val: the lowest during training, on eval.batches; grad first/last: gradient norm of block
-1's parameters divided by that of block L's; growth: rms of the stream after block L over that before block 1.
+1's parameters divided by that of block L's; growth: rms of the stream after block L over that after block 1.
 
 --ranges prints a table of ranges, mean ± K s, for a page or a file. s is the standard deviation over the seeds of the
 row, but at least the low median of s over the rows; a ratio is taken by its logarithm. A comment below the table holds

@@ -51,7 +51,7 @@ def results(compared):
     introduction = (
         "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of "
         "the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the "
-        "last block over that before the first. ± is the standard error of the mean over seeds, without those that "
+        "last block over that after the first. ± is the standard error of the mean over seeds, without those that "
         "diverged, unless all did.")
     seed_by_seed = ("<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run "
                     "is better.</p>" + table(["run", "minus", "difference", ""], pairs, numbers=[2]))

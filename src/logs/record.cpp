@@ -114,8 +114,10 @@ double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer) {
 }
 
 double growth(const std::vector<SiteRow>& rows) {
-  // The first row is stream 0; the third from the end is stream L (final and logits follow).
-  return rows[rows.size() - 3].rms / rows.front().rms;
+  const auto first = std::find_if(rows.begin(), rows.end(), [](const SiteRow& row) {
+    return row.id.layer == 1 && row.id.site == Site::stream;
+  });
+  return rows[rows.size() - 3].rms / first->rms;  // the rows of final and logits follow stream L
 }
 
 std::optional<double> branch_share(const std::vector<SiteRow>& rows) {

@@ -97,7 +97,7 @@ std::string text_of(const FirstNonfinite& first);
 // ||gradient of block 1's parameters|| / ||block L's||.
 double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer);
 
-// rms of stream L / rms of stream 0.
+// rms of stream L / rms of stream 1: of one block, 1. The embedding may be far smaller than what any block returns.
 double growth(const std::vector<SiteRow>& rows);
 
 // Mean of the rows' branch_share; nothing if there are none or the mean is not finite.

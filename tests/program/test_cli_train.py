@@ -206,7 +206,7 @@ class Layers(CliTest):
         self.assertAlmostEqual(summary["grad_first_last"], block[1] / block[2], places=12)
         stream = {row["layer"]: float(row["rms"]) for row in run.rows("layers.csv")
                   if (row["step"], row["site"]) == ("25", "stream")}
-        self.assertEqual(summary["growth"], stream["2"] / stream["0"])
+        self.assertEqual(summary["growth"], stream["2"] / stream["1"])
 
     def test_the_summary_says_how_large_branches_were_at_the_start_and_what_counting_achieves(self):
         run = self.train("run")

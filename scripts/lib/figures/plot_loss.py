@@ -143,8 +143,8 @@ def draw_levels(axes, levels, start=None, exact=False):
 def loss_table(run, x):
     """An array of a run's logged steps with the columns STEP, TRAIN and VALIDATION (nats, NaN where there is none) and
     X: the step, or the tokens or seconds that training had taken at it. ScriptError: metrics.csv lacks them."""
-    rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss"),
-                    "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
+    rows = run.metrics(("step", "train_loss", "val_loss"),
+                       "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
     if x == "step":
         return np.column_stack([rows, rows[:, STEP]])
     steps, values = run.progress(x).T
