@@ -5,7 +5,6 @@ Activations, logits and loss: ||a - b|| / ||b||. Gradients: ||a - b|| / max(||b|
 of their kind: of parameters, or of sites), since a gradient that is 0 in theory has no relative error.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from torch_model import Transformer, measure  # first: it says where torch is to be had
 
-from lib.base.command import ScriptError
+from lib.base.command import Parser, ScriptError
 from lib.logs import np, run_weights, safetensors_io
 
 import torch
@@ -64,7 +63,7 @@ def report(path, errors, tolerance):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser("torch", __doc__)
     parser.add_argument("files", metavar="FILE", nargs="+", help="an exchange file")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
     arguments = parser.parse_args()

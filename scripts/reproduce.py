@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the experiments of configs/papers and compares their numbers with the values expected from papers and laws.
 
-Each claim is a line: measured value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold.
+Builds the program first, unless NORMSCOPE_BINARY names one. Each claim is a line: measured value, expected range, ok or
+MISSED. Exit code 1 if a claim is missed that must hold.
 The results are written to OUT/results/NAME.json, and from that file the tables and pictures to OUT/README.md; with
 --write-page to configs/papers/results and to the page itself. --redraw runs nothing and takes the results that are in
 configs/papers/results.
@@ -14,14 +15,16 @@ experiment.
 """
 
 import math
+import os
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base import command
-from lib.base.command import ROOT, Parser
+from lib.base.command import ROOT, Parser, ScriptError
 from lib.base.files import lock, require_output, write_atomically
 from lib.base.progress import clock
 from papers.lib import papers_run
@@ -119,6 +122,9 @@ def main():
         require_output(page, [PAGE], mark="<!-- results:")
     args.out.mkdir(parents=True, exist_ok=True)
     lock(args.out)
+    if not args.redraw and "NORMSCOPE_BINARY" not in os.environ:
+        if subprocess.run([ROOT / "scripts" / "build.sh", "normscope"], check=False).returncode:
+            raise ScriptError("the program does not build; the lines above say why", 1)
     for folder in ("pictures", "results"):
         (page.parent / folder).mkdir(parents=True, exist_ok=True)
     blocks, failed = blocks_of(page), 0

@@ -8,7 +8,6 @@ As a script it loads a model and prints its size and kind. B batch, T context, V
 left out, because nothing here trains.
 """
 
-import argparse
 import json
 import math
 import sys
@@ -25,7 +24,7 @@ except ImportError as import_error:
     advice = f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ..."
     restart(import_error, advice, topic="torch")
 
-from lib.base.command import ScriptError, printable
+from lib.base.command import Parser, ScriptError, printable
 from lib.base.keys import require_every_key
 from lib.logs import run_weights
 from lib.model.forward import Decoder
@@ -129,7 +128,7 @@ def text_loss(model, tokens):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Load a normscope model into PyTorch and print its size and kind.")
+    parser = Parser("torch", "Load a normscope model into PyTorch and print its size and kind.")
     parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
     parser.add_argument("--loss", metavar="TEXTFILE", help="also print the loss over a UTF-8 text")
     arguments = parser.parse_args()

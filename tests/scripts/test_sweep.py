@@ -369,13 +369,6 @@ class Runs(SweepTest):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
 
-    def test_a_finished_run_keeps_its_row_when_its_named_value_has_changed(self):
-        self.sweep(grid={"batch": {"small": {"train.batch_size": 2, "train.steps": 3}}})
-        finished = self.table()
-        result = self.sweep(code=1, grid={"batch": {"small": {"train.batch_size": 3, "train.steps": 3}}})
-        self.assertRegex(result.stdout, r"(?m)^failed +batch=small .*train.batch_size")
-        self.assertEqual(self.table(), finished)
-
     def test_without_the_program_or_what_only_helps(self):
         self.file(grid=FAST)
         error = self.end(self.begin(NORMSCOPE_BINARY="none"), 1)[1]
@@ -502,19 +495,6 @@ class Tables(unittest.TestCase):
 
 
 class Stopped(SweepTest):
-    def test_two_sweeps_of_one_folder_of_which_one_has_a_value_more(self):
-        """The one that lacks it is the last to write the table."""
-        self.file(grid={"train.steps": [3]})
-        first = self.begin(**self.stub("echo > started; until [ -e go ]; do sleep 0.01; done"))
-        self.wait_for(lambda: os.path.exists(self.path("started")))
-        self.file(grid={"train.steps": [3, 4]})
-        second = self.begin("--shard", "2/2")
-        self.end(second, 0)
-        self.write("go", "")
-        self.end(first, 0)
-        self.assertEqual([(name, row["status"], row["steps"]) for name, row in self.table().items()],
-                         [("steps=3", "done", "3"), ("steps=4", "done", "4")])
-
     def test_killed_at_any_moment_it_ends_as_if_left_alone(self):
         draw = random.Random(int(os.environ.get("NORMSCOPE_SEED", "1")))
         parts = {"seeds": [1, 2], "grid": {"train.lr": [1e-3, 1e-2]}, "changes": BUSY}

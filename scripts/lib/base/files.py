@@ -67,17 +67,25 @@ def natural_order(path):
     return re.sub(number, "0", str(path)), [float(n) for n in re.findall(number, str(path))], str(path)
 
 
+def try_lock(attempt):
+    """Whether attempt(), a call of fcntl, gets a lock that another process may have; None if the file system has no
+    locks."""
+    try:
+        attempt()
+        return True
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return None
+
+
 def lock(folder):
     """Locks a folder until this process ends, if the file system has locks. ScriptError: another process has locked
     it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if try_lock(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)) is False:
         raise ScriptError(f"{printable(folder)}: another process is writing here; wait for it, or name another folder "
-                          "with --out DIR", 1) from None
-    except OSError:
-        pass
+                          "with --out DIR", 1)
 
 
 def is_locked(folder):
@@ -87,15 +95,9 @@ def is_locked(folder):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # there is no such folder yet, or the program will report its fault
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    return False
+    is_free = try_lock(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    os.close(descriptor)
+    return None if is_free is None else not is_free
 
 
 def same_file(path, other):

@@ -9,7 +9,7 @@ import io
 import os
 
 from lib.base.command import ScriptError, printable
-from lib.base.files import is_locked, read_json, write_atomically
+from lib.base.files import is_locked, read_json, try_lock, write_atomically
 from lib.sweeps.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
 
 LOCK = ".lock"  # a file in the folder of a sweep
@@ -26,39 +26,32 @@ class Locks:
         with contextlib.suppress(OSError):  # a full disk
             self.descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def try_lock(self, byte, flags):
+    def _call(self, byte, flags):
         """Locks or unlocks a byte, as the fcntl flags say. False: another sweep has it; without LOCK_NB among the flags
-        this waits instead. True: the byte is locked, or the file system has no locks."""
-        try:
-            if self.descriptor is not None:
-                fcntl.lockf(self.descriptor, flags, 1, byte)
-            return True
-        except (BlockingIOError, PermissionError):
-            return False
-        except OSError:
-            return True
+        this waits instead."""
+        return self.descriptor is None or try_lock(lambda: fcntl.lockf(self.descriptor, flags, 1, byte)) is not False
 
     @contextlib.contextmanager
     def table(self):
         """Keeps other sweeps from writing the table."""
-        self.try_lock(TABLE, fcntl.LOCK_EX)
+        self._call(TABLE, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            self.try_lock(TABLE, fcntl.LOCK_UN)
+            self._call(TABLE, fcntl.LOCK_UN)
 
     def acquire(self, run):
         """Locks the run for this sweep. False: another sweep or a `normscope train` trains it now."""
-        if not self.try_lock(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not self._call(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
-        if not is_locked(run.folder):
-            return True
-        self.release(run)
-        return False
+        if is_locked(run.folder):
+            self.release(run)
+            return False
+        return True
 
     def release(self, run):
         """Unlocks a run."""
-        self.try_lock(byte_of(run), fcntl.LOCK_UN)
+        self._call(byte_of(run), fcntl.LOCK_UN)
 
 
 def byte_of(run):
