@@ -30,6 +30,8 @@ the state of the runs saved (a second SIGINT or SIGTERM ends at once, without th
 import argparse
 import collections
 import contextlib
+import functools
+import json
 import math
 import os
 import queue
@@ -55,6 +57,7 @@ SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, 
                                  signal.SIGALRM, signal.SIGVTALRM, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
 KILLED = ", as the system does if memory is short: take a smaller --jobs"
+LONGEST = 30_000  # characters of an argument; the system takes 128 KiB
 WAIT = 0.2  # seconds between two attempts to lock runs that other sweeps train
 
 
@@ -138,6 +141,16 @@ def progress(runs, running, jobs):
     return ", ".join(parts)
 
 
+def as_config(run, base):
+    """A config that extends the base by the settings of a run."""
+    config = {"extends": str(Path(base).absolute())}
+    for setting in run.overrides:
+        key, _, value = setting.partition("=")
+        *sections, last = key.split(".")
+        functools.reduce(lambda part, section: part.setdefault(section, {}), sections, config)[last] = json.loads(value)
+    return config
+
+
 def usable_cores():
     """OMP_NUM_THREADS, else the number of processors that this process may use, at most its quota."""
     with contextlib.suppress(KeyError, ValueError):
@@ -207,12 +220,18 @@ def main(arguments=None):
 
     def start(run, errors):
         """Starts the training of a run, which writes its messages to the file `errors`."""
-        return subprocess.Popen(
-            [*on_death, program(), "train", argument(sweep.base), "--out", argument(run.folder), "--quiet", "--resume",
-             "--threads", str(threads), *(f"--set={setting}" for setting in run.overrides)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-            process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
-            env=env)
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as settings:
+            words = [argument(sweep.base), *(f"--set={setting}" for setting in run.overrides)]
+            if max(map(len, words)) > LONGEST:
+                words = ["/dev/stdin"]
+                json.dump(as_config(run, sweep.base), settings)
+                settings.seek(0)
+            return subprocess.Popen(
+                [*on_death, program(), "train", *words, "--out", argument(run.folder), "--quiet", "--resume",
+                 "--threads", str(threads)],
+                stdin=settings, stdout=subprocess.DEVNULL, stderr=errors,
+                process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
+                env=env)
 
     if args.dry_run:
         print(*(run.name for run in runs), sep="\n", flush=True)

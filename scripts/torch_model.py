@@ -5,7 +5,8 @@
     model, vocab = torch_model.load("runs/quickstart/pre")  # a run folder or a safetensors file
 
 As a script it loads a model and prints its size and kind. B batch, T context, V vocabulary. Dropout is
-left out, because nothing here trains.
+left out, because nothing here trains. Of a file's checksum only the header's half is verified; `normscope eval`
+verifies the data too.
 """
 
 import json

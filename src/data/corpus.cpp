@@ -183,6 +183,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
       corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
     texts.push_back(read_text(file));
     corpus.hash = fnv1a(texts.back(), corpus.hash);
+    if (texts.size() < paths.size() && !texts.back().ends_with('\n')) texts.back() += '\n';
     for_each_character(texts.back(), "corpus", file, [&](char32_t c) {
       occurs[c] = true;
       ++characters;

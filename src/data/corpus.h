@@ -55,8 +55,9 @@ struct Corpus {
   std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files, with a byte 0xFF before `val_path`
 };
 
-// Reads `paths`, one after the other, as one text. Its last part (`val_fraction`) is for validation, unless
-// `val_path` names another text for that. A BOM at the start of a file is no character. `context` is T: a
+// Reads `paths`, one after the other, as one text, in which each file but the last ends in a newline. Its last
+// part (`val_fraction`) is for validation, unless `val_path` names another text for that. A BOM at the start of
+// a file is no character. `context` is T: a
 // training sequence takes T+1 characters. `known` becomes the vocabulary if it has all characters of the
 // text: that of the model which is to read the text. A byte of text takes at most 5 bytes of memory, 4 for
 // its token and 1 for the file. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too

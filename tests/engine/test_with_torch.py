@@ -18,7 +18,7 @@ import unittest
 import numpy as np
 from test_check_random import drawn
 
-from cli import LONG, ROOT, TEXT, CliTest, read_safetensors
+from cli import LONG, ROOT, TEXT, CliTest, read_safetensors, write_safetensors
 
 if importlib.util.find_spec("torch") is None:
     print("skipped: no PyTorch (apt-get install python3-torch)")
@@ -179,6 +179,13 @@ class BranchWarmUp(CliTest):
                 self.assertLess(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-4)
                 metadata["step"] = "1000"
                 self.assertGreater(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-2)
+        tensors["tokens"][0, 0], metadata["checksum"] = 10_000, ""
+        write_safetensors(self.path("unknown"), tensors, metadata)
+        self.dumped("bf16", "--set", "train.precision=bf16")
+        for name, says in (("unknown", "out of (range|bounds)"), ("bf16", "dump with --set train.precision=fp32")):
+            refused = self.call(os.path.join(ROOT, "scripts", "check_with_torch.py"), name, program=sys.executable)
+            self.assertEqual((refused.returncode, refused.stderr.count("\n")), (1, 1), refused.stderr)
+            self.assertRegex(refused.stderr, rf"^\[torch\] {name}: .*{says}")
 
     def test_measures_are_of_the_step(self):
         tensors, _ = self.dumped("step", "--from", self.run_folder.path)

@@ -14,7 +14,7 @@ from made_runs import MadeRuns
 
 from lib.base import files
 from lib.base.command import ROOT, ScriptError
-from lib.logs import np, safetensors_io
+from lib.logs import np, run_text, safetensors_io
 
 
 def failing(*codes):
@@ -31,6 +31,12 @@ class Files(MadeRuns):
         safetensors_io.write(path, {"x": np.arange(3.0)})
         self.assertEqual(safetensors_io.read(path)[0]["x"].tolist(), [0, 1, 2])
         self.assertEqual(sorted(os.listdir(self.root)), sorted(["corpus.txt", path.name]))
+
+    def test_texts_are_joined_as_the_program_joins_them(self):
+        paths = [self.root / "one.txt", self.root / "two.txt"]
+        for path, text in zip(paths, ("\ufeffzx", "\ufeffxyé")):
+            path.write_text(text, encoding="utf-8")
+        self.assertEqual(run_text.split_text({"path": paths, "val_path": "", "val_fraction": 0}), ("zx\nxyé", ""))
 
     def test_bf16_tensors_of_other_programs_are_read(self):
         path = self.root / "other.safetensors"

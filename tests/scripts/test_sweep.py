@@ -157,6 +157,17 @@ class Runs(SweepTest):
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
         self.assertEqual(self.planned("sub/other.json"), ["other"])
 
+    def test_a_value_may_be_longer_than_an_argument(self):
+        names = [f"{'long' * 60}-{number}.txt" for number in range(700)]
+        for name in names:
+            self.write(name, "waves and whales\n")
+        self.sweep(changes={"model": {"norm": "rmsnorm"}}, seeds=[1, 2], grid={"data.path": [names], **FAST})
+        folders = [file.parent for file in pathlib.Path(self.path("out")).glob("*/config.json")]
+        configs = [Run(folder).json("config.json") for folder in folders]
+        self.assertEqual(sorted(config["train"]["seed"] for config in configs), [1, 2])
+        for config in configs:
+            self.assertEqual((config["data"]["path"], config["model"]["norm"]), ([*map(self.path, names)], "rmsnorm"))
+
     def test_a_dry_run_times_steps_of_each_shape(self):
         slow = {"train.steps": [4000], "model.n_layer": [1, 2], "train.lr": [0.1, 0.2, 0.3]}
         with mock.patch.multiple(sweep_time, SECONDS=0.2, LEAST=0.1):

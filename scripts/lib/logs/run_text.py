@@ -12,13 +12,18 @@ from lib.logs.safetensors_io import fnv1a
 
 def split_text(data):
     """(training text, validation text) of a resolved config's section `data`."""
-    text, *validation = ["".join(content.decode("utf-8-sig", "replace") for content in part)
+    text, *validation = ["".join(content.decode("utf-8-sig", "replace") for content in with_newlines(part))
                          for part in _contents(data)]
     if validation:
         return text, validation[0]
     # As training_characters() in src/data/corpus.cpp.
     train = math.floor((1 - data["val_fraction"]) * len(text) + 2 * sys.float_info.epsilon * len(text))
     return text[:train], text[train:]
+
+
+def with_newlines(contents):
+    """The contents of files, of which each but the last ends in a newline, as in load_corpus() of src/data/corpus.h."""
+    return [content if content.endswith(b"\n") else content + b"\n" for content in contents[:-1]] + contents[-1:]
 
 
 def require_text(data, known_hash, user):

@@ -167,11 +167,11 @@ class Run:
         self._check_steps(name, steps, len(steps if last else set(keys)), saved)
 
     def _check_steps(self, name, steps, most, saved):
-        """Refuses a log unless its rows, of these steps, are one trajectory: `most` rows a step, fewer only from `saved`
-        on, the step of the last checkpoint."""
-        strange = next((at for at, step in enumerate(steps) if not step.isdecimal() or int(step) > LARGEST["step"]), None)
-        if strange is not None:
-            self._refuse(name, strange + 2, f"{printable(steps[strange])} is no step")
+        """Refuses a log unless its rows, of these steps, are one trajectory: `most` rows a step, fewer only from step
+        `saved` on, that of the last checkpoint."""
+        for at, step in enumerate(steps):
+            if not step.isdecimal() or int(step) > LARGEST["step"]:
+                self._refuse(name, at + 2, f"{printable(step)} is no step")
         steps = np.array(steps, int)
         for at in np.flatnonzero(np.diff(steps) < 0)[:1]:
             self._refuse(name, at + 3, f"step {steps[at + 1]} follows step {steps[at]}")
@@ -183,7 +183,7 @@ class Run:
             self._refuse(name, at + 2, f"expected a row of step {step}")
 
     def _due(self, name, saved):
-        """The steps before `saved` at which a log must have rows, by the rule of Trainer::plan() in src/train/trainer.cpp:
+        """The steps before `saved` at which a log must have rows, as Trainer::plan() in src/train/trainer.cpp has them:
         those after `logged_since`, which older versions did not write."""
         def number(key):
             return value if isinstance(value := self.value(key), int) and value > 0 else 0

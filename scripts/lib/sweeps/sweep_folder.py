@@ -14,6 +14,7 @@ from lib.sweeps.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
 
 LOCK = ".lock"  # a file in the folder of a sweep
 RESULTS = ["status", *METRICS]  # the last columns of the table
+csv.field_size_limit(1 << 30)  # bytes of a value, such as a list of texts
 TABLE = 0  # the byte of the lock file that stands for summary.csv
 
 
