@@ -20,6 +20,7 @@ from lib.compare import ranges
 from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
 from lib.base.files import read_json
 from lib.compare.groups import Group
+from lib.compare.symptoms import SYMPTOMS
 from lib.logs.runs import find_runs
 
 TEXT = course.PAGE.read_text(encoding="utf-8")
@@ -69,13 +70,14 @@ class Page(unittest.TestCase):
         self.assertEqual(ranges.checked(table, {"a": groups["a"], "b": groups["b"]}), (2, ["c: no runs"]))
         self.assertEqual(ranges.range_text(-3.5, 0.3, "grad first/last"), "0.0001 to 0.0007")
 
-    def test_each_symptom_is_a_run_of_the_sweep(self):
+    def test_the_page_has_the_table_of_symptoms(self):
         grid = read_json(course.PAGE.parent / "symptoms.json")["grid"]["fault"]
-        rows = [match.groupdict() for match in course.SYMPTOM.finditer(TEXT)]
-        self.assertEqual(len(rows), 7)
-        for row in rows:
-            self.assertLessEqual({row["fault"], row["cured"]}, set(grid))
-            self.assertIn(f"\n- **{row['fault']}**: ", TEXT)
+        for symptom in SYMPTOMS:
+            self.assertIn(" Cure: ", symptom.text)
+            for case, cured in symptom.cases.items():
+                self.assertLessEqual({case, cured}, set(grid))
+                cells = re.escape(" | ".join(course.cells_of(symptom, case)))
+                self.assertRegex(TEXT, rf"\n\| {cells} \|.*\| {cured} \|")
 
     def test_every_quotation_follows_a_command(self):
         self.assertEqual((len(course.quotations(TEXT)), TEXT.count("```text")), (10, 10))

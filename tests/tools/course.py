@@ -7,7 +7,6 @@ runs the page's commands and puts the numbers that they print into its quotation
 on two quiet cores."""
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -20,8 +19,11 @@ from cli import ROOT, write_run
 
 from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
 from lib.base.files import read_json
+from lib.base.tables import markdown_table
+from lib.compare.departures import logs_of
 from lib.compare.groups import group_by_config
 from lib.compare.ranges import asked_of, measured, tables_in
+from lib.compare.symptoms import SYMPTOMS, figures, first_sight
 from lib.logs.run_text import text_hash
 from lib.logs.runs import find_runs
 from lib.sweeps.grid import load_sweep, resolve, write_labels
@@ -74,33 +76,26 @@ def train(grid, seeds, folder):
 
 # ---- symptoms -------------------------------------------------------------------------------------------------
 
-SYMPTOM = re.compile(r"^\| (?P<fault>[^|]+) \| `(?P<log>\w+\.csv)`, `(?P<column>\w+)`(?: of layer (?P<layer>\d+), "
-                     r"(?P<kind>site|head) (?P<place>\w+))? \| (?P<step>\d+) \| (?P<here>[^|]+) \| (?P<cured>[^|]+) \| "
-                     r"(?P<there>[^|]+) \| `\w+` \|$", re.MULTILINE)
+TITLES = ("fault", "log", "figure", "sign", "row", "step", "with the fault", "run without it", "there", "picture")
+TABLE = re.compile(r"^\| fault \|.*?^$", re.MULTILINE | re.DOTALL)
 
 
-def logged(folder, row):
-    """The figure of a run that a row of the table of symptoms names, with three digits."""
-    with open(Path(folder, row["log"]), encoding="utf-8", newline="") as file:
-        found = [line[row["column"]] for line in csv.DictReader(file) if line["step"] == row["step"] and
-                 (row["layer"] is None or (line["layer"], line[row["kind"]]) == (row["layer"], row["place"]))]
-    (figure,) = found
-    return f"{float(figure):.3g}"
+def cells_of(symptom, case):
+    """The first cells of a case's row in the table of symptoms."""
+    return case, f"`{symptom.log}`", symptom.column, f"{symptom.sign} {symptom.limit:.2g}"
 
 
 def symptoms_anew(text, folder):
-    """The text whose table of symptoms has the figures of the runs in this folder."""
-    entries = comparison(find_runs([folder], "config.json"))["runs"]
-    folder_of = {entry["label"]: entry["group"].runs[0].folder for entry in entries}
-
-    def row_anew(match):
-        row, text = match.groupdict(), match[0]
-        for name, run in (("there", "cured"), ("here", "fault")):  # from the end, so that places stay
-            begin, end = (place - match.start() for place in match.span(name))
-            text = text[:begin] + logged(folder_of[row[run]], row) + text[end:]
-        return text
-
-    return SYMPTOM.sub(row_anew, text)
+    """The page with a table of symptoms that has the figures of the runs in this folder."""
+    runs = {entry["label"]: entry["group"].runs[0] for entry in comparison(find_runs([folder], "config.json"))["runs"]}
+    rows = [TITLES]
+    for symptom in SYMPTOMS:
+        for case, cured in symptom.cases.items():
+            step, place, figure = first_sight(symptom, runs[case], logs_of(runs[case]))
+            there = figures(symptom, runs[cured], logs_of(runs[cured]))[step][place]
+            rows.append((*cells_of(symptom, case), place, str(step), f"{figure:.3g}", cured, f"{there:.3g}",
+                         f"`{symptom.picture}`"))
+    return TABLE.sub(lambda _: markdown_table(rows), text)
 
 
 # ---- quotations -----------------------------------------------------------------------------------------------

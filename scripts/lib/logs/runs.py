@@ -130,12 +130,13 @@ class Run:
         return table[:, [header.index(column) for column in columns]]
 
     def records(self, name, hint="not a training run"):
-        """Yields each row of a log as {column: number, NaN for an empty cell; text in the columns TEXTS}. `hint` and
+        """Yields each row of a log as {column: number; text in the columns TEXTS}, without its empty cells. `hint` and
         ScriptError: as in rows()."""
         header = self.header(name, hint)
         for number, cells in self.lines(name):
             try:
-                yield {column: cell if column in TEXTS else float(cell or "nan") for column, cell in zip(header, cells)}
+                yield {column: cell if column in TEXTS else float(cell)
+                       for column, cell in zip(header, cells) if cell}
             except ValueError:
                 self._refuse(name, number, "a cell is no number")
 

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""What moved first in a run? The columns of its four logs, in the order of the step at which they leave the range of
+healthy runs, and the fault of the course's table of symptoms (configs/course/README.md, task 8) whose sign is seen
+first.
+
+A cell is out if it is outside [lowest / 3, highest * 3] of the healthy runs' cells of the same row and column, at its
+step and at the logged ones before and after. A column leaves at the first step at which a quarter of its cells (at
+least three, if it has them) are out, and are so at the next logged step too. Losses are compared as perplexities, the
+cosine of tokens by its distance from 1, heads with all heads of their layer.
+
+HEALTHY is one run or more that are as the run should be, best with other seeds. Without any, the run's own rows before
+stand for them, the first ten at most; then a healthy run's columns leave too, as it learns, only later.
+
+Columns: both values, of the first row that is out; that row; and how many more rows of the column are out at that
+step."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
+from lib.base.command import Parser, ScriptError, main, printable
+from lib.base.tables import print_csv, print_table
+from lib.compare.departures import departures, logs_of
+from lib.compare.symptoms import fitting
+from lib.logs.runs import Run, find_runs
+
+EXAMPLES = """examples:
+  scripts/diagnose.py runs/course/symptoms/fault=rate-too-high_seed=1 runs/course/symptoms/fault=healthy_seed=1
+  scripts/diagnose.py runs/bad
+"""
+
+
+def rows_of(found, title):
+    """The table of departures; `title`: of the column with their ranges."""
+    rows = [("step", "log", "column", "run", title, "first", "more")]
+    for entry in found:
+        texts = dict.fromkeys(f"{value:.3g}" for value in (entry.low, entry.high))
+        rows.append((str(entry.step), entry.log, entry.column, f"{entry.value:.3g}", " to ".join(texts), entry.place,
+                     str(entry.others)))
+    return rows
+
+
+def print_symptom(sign):
+    """Prints the row of the table of symptoms that symptoms.fitting found."""
+    if sign is None:
+        print("no sign of the table of symptoms (configs/course/README.md, task 8) is seen")
+        return
+    symptom, step, place, figure = sign
+    print(f"{symptom.fault}: at step {step}, {symptom.log}{place and ', ' + place}: {symptom.column} is {figure:.3g}, "
+          f"{symptom.sign} {symptom.limit:.3g}\n  {symptom.text}".replace("`", ""))
+
+
+def run():
+    """Reads the command line and prints the table and the symptom."""
+    parser = Parser("diagnose", __doc__)
+    parser.epilog = EXAMPLES
+    parser.add_argument("run", metavar="RUN", help="run folder, or a seed's folder of a probe")
+    parser.add_argument("healthy", metavar="HEALTHY", nargs="*", help="run, probe or sweep folder of healthy runs")
+    parser.add_argument("--csv", action="store_true", help="the table of columns alone, comma-separated")
+    args = parser.parse_args()
+    ill = Run(args.run)
+    healthy = [other for other in (find_runs(args.healthy, "config.json") if args.healthy else [])
+               if other.folder.resolve() != ill.folder.resolve()]
+    if args.healthy and not healthy:
+        raise ScriptError(f"{printable(' '.join(args.healthy))}: no run but {ill} itself")
+    logs, beside = logs_of(ill), [(other, logs_of(other)) for other in healthy]
+    try:
+        found = departures(logs, [other for _, other in beside])
+    except ScriptError as error:
+        raise ScriptError(f"{ill}: {error}") from None
+    title = "first rows" if not healthy else "healthy run" if len(healthy) == 1 else f"{len(healthy)} healthy runs"
+    if args.csv:
+        print_csv(rows_of(found, title))
+        return
+    if found:
+        print_table(rows_of(found, title))
+    else:
+        print(f"no column leaves the range of the {title}\n")
+    print_symptom(fitting(ill, logs, beside))
+
+
+if __name__ == "__main__":
+    main(run, "diagnose")
