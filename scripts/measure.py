@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures of a model that need more than a row of a log: every tensor of one batch (`normscope probe --dump`, first
-batch of the config's seed). RUN stands for its newest weights. By layer l of the residual stream x_l, 0 the embedding:
+batch of the config's seed). By layer l of the residual stream x_l, 0 the embedding:
 
   lens           loss (nats) of final norm and head on x_l; the norm takes the statistics of x_l
                  (logit lens, nostalgebraist 2020)
@@ -18,6 +18,9 @@ batch of the config's seed). RUN stands for its newest weights. By layer l of th
   sharpness      largest eigenvalue of the loss's Hessian in all parameters; gradient descent is unstable at rates above
                  2 / sharpness (Cohen et al. 2021, arXiv 2103.00065). A model with ReLU has none: its kinks spoil
                  differences of gradients
+
+RUN stands for its newest weights, with --step S for those that checkpoint.keep_every kept of step S. --steps shows the
+last layer at each kept step; --csv has a row for each step and layer, with the sharpness of the whole model in each.
 
 The program probes the weights once, unless an exchange file is given; the last two measures probe again, with perturbed
 weights. JSON has null where a measure is not finite, as for a stream of zeros.
@@ -37,8 +40,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base.command import Parser, main
-from lib.base.tables import text_table
-from lib.model.measures import EVERY, Model, freeze, measure_model
+from lib.base.tables import print_csv, text_table
+from lib.logs.run_weights import kept_weights
+from lib.model.measures import EVERY, Model, freeze, measure, measure_model
 
 
 def run():
@@ -48,18 +52,50 @@ def run():
                         help="a run folder, a safetensors file of weights, or an exchange file")
     parser.add_argument("--only", metavar="NAME", action="append", choices=EVERY, help="this measure; may be repeated")
     parser.add_argument("--freeze", action="store_true", help="instead, the rise of the loss with frozen norms")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, metavar="S", help="the run's weights of step S")
+    which.add_argument("--steps", action="store_true", help="all weights that the run has kept")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="every layer as CSV")
+    form.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args()
-    if args.freeze and args.only:
-        parser.error("--only with --freeze: frozen norms have one table; leave --only out")
-    model = Model(args.model)
-    result = freeze(model) if args.freeze else measure_model(model, args.only or EVERY)
-    if args.json:
+    only = args.only or EVERY
+    if args.freeze and (args.only or args.steps or args.csv):
+        parser.error("--freeze has one table, of one step; leave --only, --steps and --csv out")
+    if args.steps:
+        results = {step: measure(file, only) for step, file in kept_weights(args.model).items()}
+        return print_rows([{"step": step, **result} for step, result in results.items()], args)
+    model = Model(args.model if args.step is None else kept_weights(args.model, args.step)[args.step])
+    result = freeze(model) if args.freeze else measure_model(model, only)
+    if args.csv:
+        print_rows([{"step": model.step, **result}], args)
+    elif args.json:
         print(json.dumps(result, indent=1))
     elif args.freeze:
         print_frozen(model, result)
     else:
         print_measures(model, result)
+
+
+def print_rows(results, args):
+    """Prints results of measures.measure, each with its step: the last layers as a table, or as --csv or --json."""
+    if args.json:
+        print(json.dumps(results, indent=1))
+        return
+    rows = [{"step": result["step"], **row, **{key: result[key] for key in result if key == "sharpness"}}
+            for result in results for row in result["layers"] if args.csv or row is result["layers"][-1]]
+    table = [[*rows[-1]], *([cell(row.get(title)) for title in rows[-1]] for row in rows)]
+    if args.csv:
+        print_csv(table)
+    else:
+        print(*text_table(table), sep="\n")
+
+
+def cell(value):
+    """A value with five digits; nothing for None."""
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return "" if value is None else str(value)
 
 
 def print_frozen(model, result):
@@ -76,11 +112,6 @@ def print_measures(model, result):
     """Prints the table of layers, and the sharpness."""
     rows = result["layers"]
     print(f"{model.path}, step {model.step}: loss {result['loss']:.4f}")
-
-    def cell(value):
-        if isinstance(value, float):
-            return f"{value:.5g}"
-        return "" if value is None else str(value)
 
     cells = [[cell(value) for value in row.values()] for row in rows]
     print(*text_table([[*rows[-1]], *cells]), sep="\n")

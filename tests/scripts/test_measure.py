@@ -24,6 +24,8 @@ from check_with_torch import recompute
 import torch_combinations
 from lib.base.command import ScriptError
 from lib.base.keys import NORMS
+from lib.figures import plot_measure
+from lib.logs.runs import Run
 from lib.model import forward, measures
 
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False,
@@ -245,6 +247,33 @@ class Measure(CliTest):
         result = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
         self.assertRegex(result, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
 
+    def test_kept_weights(self):
+        """A table, CSV and a picture of the weights of several steps; the newest weights are still those of the run."""
+        run = self.trained("gelu")
+        os.mkdir(run.file("weights"))
+        for step in (8, 16, 2):
+            tensors, metadata = read_safetensors(run.file("model.safetensors"))
+            tensors["embed.token.weight"] *= step
+            write_safetensors(run.file(f"weights/step_{step}.safetensors"), tensors,
+                              {**{key: metadata[key] for key in ("config", "vocab", "corpus")}, "step": str(step)})
+        measured = {step: measures.measure(run.file(f"weights/step_{step}.safetensors"), ["rank"])["layers"]
+                    for step in (2, 8, 16)}
+        self.assertIn("step_2.safetensors, step 2", torch_model.load(run.file("weights/step_2.safetensors"))[0].source)
+        lines = self.script("measure.py", run.path, "--steps", "--only", "rank").stdout.split("\n")
+        self.assertEqual([line.split() for line in lines[1:-1]],
+                         [[str(step), "2", f"{rows[2]['rank']:.5g}"] for step, rows in measured.items()])
+        self.assertEqual(self.script("measure.py", run.path, "--steps", "--only", "rank", "--csv").stdout,
+                         "step,layer,rank\n" + "".join(f"{step},{row['layer']},{row['rank']:.5g}\n"
+                                                       for step, rows in measured.items() for row in rows))
+        kept = plot_measure.Kept(Run(run.path), "rank")
+        self.assertEqual([*kept.steps], [2, 8, 16])
+        self.assertEqual(kept.value[1].tolist(), [row["rank"] for row in measured[8]])
+        self.assertIn("step 16:", self.script("measure.py", run.path, "--step", "16", "--only", "dead").stdout)
+        self.assertIn("model.safetensors, step 8:", self.script("measure.py", run.path, "--only", "dead").stdout)
+        self.script("plot.py", "measure", run.path, "--metric", "dead", "-o", "dead.svg")
+        self.assertRegex(self.script("measure.py", run.path, "--step", "4", code=2).stderr,
+                         r"keeps no weights of step 4; it has those of steps 2, 8, 16\n\Z")
+
     def test_a_stream_of_zeros_gives_null_and_no_warning(self):
         config = self.config({"model": {**MODEL, "position": "none",
                                         "init": {"scheme": "xavier_normal", "embed_std": 0}}})
@@ -272,7 +301,7 @@ class Measure(CliTest):
             self.assertRegex(error, rf"\A\[measure\] .*{says}.*\n\Z")
         self.assertIn("dyt divides no token",
                       self.script("measure.py", self.trained("dyt").path, "--freeze", code=2).stderr)
-        self.assertIn("leave --only out",
+        self.assertIn("leave --only, ",
                       self.script("measure.py", run.path, "--freeze", "--only", "lens", code=2).stderr)
         write_safetensors(self.path("unknown.safetensors"), tensors,
                           {key: value for key, value in metadata.items() if key not in ("corpus", "checksum")})

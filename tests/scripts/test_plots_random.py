@@ -35,7 +35,7 @@ KEYS = {"model__norm_placement": list(PLACEMENTS)[:4], "train__lr": [0.1, 0.2, 0
         "model__n_layer": [1, 2, 3, 6]}
 MEASURED = {"rms", "grad_rms", "branch_share", "token_cosine", "train_loss", "val_loss", "grad_norm", "clip_factor",
             "max_logit", "entropy", "first_share", "update_rms"}
-OTHERS = [kind for kind in plot.KINDS if kind != "loss"]
+OTHERS = [kind for kind in plot.KINDS if kind not in ("loss", "measure")]  # made-up runs have no weights
 
 
 @functools.cache

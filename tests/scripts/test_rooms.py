@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 BELOW = {  # the rooms that each room may import, beside itself
     "lib": "base", "base": "", "logs": "base", "sweeps": "base", "model": "base logs", "theory": "base logs model",
-    "compare": "base logs sweeps", "figures": "base logs sweeps compare theory",
+    "compare": "base logs sweeps", "figures": "base logs model sweeps compare theory",
     "page": "base logs compare figures", "papers/lib": "base logs model theory sweeps compare figures"}
 BELOW["commands"] = "lib " + " ".join(BELOW)
 BELOW["papers"] = BELOW["papers/lib"] + " papers/lib"

@@ -4,7 +4,7 @@ from collections import namedtuple
 
 from lib.base.command import ScriptError
 from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
-                         plot_steps, plot_updates)
+                         plot_measure, plot_steps, plot_updates)
 from lib.logs.sites import SITES, Branches, Site, TokenCosine
 
 
@@ -110,6 +110,9 @@ KINDS = {
         (STEP, PANELS, YLIM, LAST), plot_updates.Updates,
         [("Update over weight", "How far one step moves the weights of each layer. Near 10⁻³ is usual; far above it "
           "the learning rate is too high for that layer, far below it the layer hardly learns.", {})]),
+    "measure": Kind(
+        plot_measure.plot, "weights", "a measure of the weights that checkpoint.keep_every kept, by layer and by step",
+        (plot_measure.METRIC, STEP, PANELS, YLIM, LAST), plot_measure.Kept, []),
     "final": Kind(
         plot_final.plot, "metrics.csv",
         "the final loss, or another number of the summary, against a key in which the runs differ",

@@ -28,6 +28,19 @@ def newest_weights(path):
         raise ValueError(f"{error}{advice}") from None
 
 
+def kept_weights(run, step=None):
+    """{step: file}, ascending, of the weights that checkpoint.keep_every kept in a run folder. ScriptError: there are
+    none, or none of this step."""
+    files = {file.stem.removeprefix("step_"): file for file in Path(run, "weights").glob("step_*.safetensors")}
+    kept = {number: files[str(number)] for number in sorted(int(text) for text in files if text.isdecimal())}
+    if not kept:
+        raise ScriptError(f"[run] {printable(run)}: keeps no weights; train it with checkpoint.keep_every=N")
+    if step not in (None, *kept):
+        raise ScriptError(f"[run] {printable(run)}: keeps no weights of step {step}; it has those of steps "
+                          f"{', '.join(map(str, kept))}")
+    return kept
+
+
 def step_of(file):
     """The finished steps behind the weights of a file of a run, of which only the header is read."""
     step = str(safetensors_io.read_metadata(file).get("step", ""))
