@@ -75,9 +75,10 @@ def print_part(part, markdown):
 
 
 def part_of_runs(entries, hidden=()):
-    """(the table of groups, lines about it). If there are more than two groups, a column that repeats the labels is left
-    out, and a column with one value for all groups becomes a line. `hidden`: metrics that are left out."""
-    columns, labelled = [["run", *(entry["label"] for entry in entries)]], [entry["group"].labelled for entry in entries]
+    """(the table of groups, lines about it). If there are more than two groups, a column that repeats the labels is
+    left out, and a column with one value for all groups becomes a line. `hidden`: metrics that are left out."""
+    columns = [["run", *(entry["label"] for entry in entries)]]
+    labelled = [entry["group"].labelled for entry in entries]
     lines, metrics = [], {key: metric["title"] for key, metric in entries[0]["metrics"].items() if key not in hidden}
     if has_seeds := any(len(entry["seeds"]) > 1 for entry in entries):
         columns += [["seeds", *(str(len(entry["seeds"])) for entry in entries)]]
@@ -91,8 +92,8 @@ def part_of_runs(entries, hidden=()):
         lines.append("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
     means = [[entry["metrics"][key]["mean"] for key in ("best_val_loss", "final_val_loss")] for entry in entries]
     if any(None not in pair and pair[0] < pair[1] for pair in means):
-        lines.append("best val: the lowest at any evaluation, on eval.batches of the validation text; final val: after the "
-                     "last step, on all of it")
+        lines.append("best val: the lowest at any evaluation, on eval.batches of the validation text; final val: after "
+                     "the last step, on all of it")
     if has_seeds:
         left_out = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
         lines.append("±: standard error of the mean over seeds" + left_out * ", without those that diverged")
@@ -247,8 +248,8 @@ def main(arguments=None):
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("--base", metavar="NAME",
                         help="the reference (default: the first run): a row by its label or folder, whose value of the "
-                        "compared key is subtracted in each setting of the others; or a value, such as peri or \"L 6\", "
-                        "whose key is then the compared one")
+                        "compared key is subtracted in each setting of the others; or a value, such as peri or "
+                        "\"L 6\", whose key is then the compared one")
     parser.add_argument("--by", metavar="KEY", help="the compared key, such as train.warmup_steps (default: the first "
                         "that varies)")
     parser.add_argument("--metric", metavar="NAME", default="final_val_loss",

@@ -142,8 +142,8 @@ class GroupsAndLabels(CompareTest):
                 self.assertEqual(self.labels(f"own{number}"), labels)
         rows = list(csv.DictReader(io.StringIO(self.compare("own4", "--csv"))))
         self.assertEqual([(row["name"], row["folder"]) for row in rows], [("anna", "own4/s1"), ("bob", "own4/s2")])
-        styles = [group.color for group in layout.styled(groups.group_by_config(runs.find_runs([self.path("own2")], "")))]
-        self.assertEqual(len(set(styles)), len(broken))
+        styled = layout.styled(groups.group_by_config(runs.find_runs([self.path("own2")], "")))
+        self.assertEqual(len({group.color for group in styled}), len(broken))
 
     def test_one_choice_and_what_follows_from_it(self):
         for changes, chosen, followed in (
@@ -478,7 +478,7 @@ class Command(CompareTest):
         self.assertIn("- pre against post: ", self.compare("runs/post-1", "runs"))
         self.assertIn("- post against pre: ", self.compare("runs"))  # by alphabet post came first
         for arguments, code, words in ((("runs", "--base", "per"), 2,
-                                        "--base: got per; expected a run's folder, one of these, or a value in them: pre; post"),
+                                        "--base: got per; expected a run's folder, one of these, or a value in them: pre"),
                                        (("nowhere",), 2, "nowhere: no such folder"),
                                        (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"),
                                        (("--csv", "--json", "runs"), 2, "not allowed with")):
@@ -499,10 +499,10 @@ class Command(CompareTest):
         reverse, _ = self.comparison(base="warm-up 1", metric="growth")["paired"]
         self.assertEqual((reverse["values"], round(reverse["mean"], 9)), (["warm-up 0", "warm-up 1"], -0.7))
         shown = self.compare("runs", "--by", "train.warmup_steps", "--metric", "growth", "--markdown")
-        self.assertIn("growth in each setting, and differences by train.warmup_steps, seed by seed (*: clear, by Student's "
-                      "t at 5%):\n\n| setting | warm-up 0 | warm-up 1 minus warm-up 0 |\n|---|---|---|\n"
+        self.assertIn("growth in each setting, and differences by train.warmup_steps, seed by seed (*: clear, by "
+                      "Student's t at 5%):\n\n| setting | warm-up 0 | warm-up 1 minus warm-up 0 |\n|---|---|---|\n"
                       "| L 2 | 2.0000 ± 0 | +0.700 ± 0.058* |\n", shown)
-        for arguments, words in ((("--by", "train.lr"), "in which the runs do not differ; they differ in model.n_layer, "),
+        for arguments, words in ((("--by", "train.lr"), "in which the runs do not differ; they differ in model.n_lay"),
                                  (("--metric", "height"), "--metric: got height; expected one of best_val_loss, ")):
             self.assertIn(words, self.compare("runs", *arguments, code=2))
 
@@ -514,7 +514,7 @@ class Command(CompareTest):
                             {"model": {"norm": norm}, "train": {"lr": rate}})
         (pair,) = self.comparison()["best"]
         self.assertEqual((pair["group"], pair["partner"]), ("rmsnorm · lr 0.001", "layernorm · lr 0.01"))
-        self.assertRegex(self.compare("runs"), r"(?m)^  rmsnorm · lr 0.001  minus  layernorm · lr 0.01  -0.067 ± 0.033$")
+        self.assertIn("\n  rmsnorm · lr 0.001  minus  layernorm · lr 0.01  -0.067 ± 0.033\n", self.compare("runs"))
 
     def test_one_broken_run_hides_no_other(self):
         self.write("runs/pre-1/summary.json", "{")

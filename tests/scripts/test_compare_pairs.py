@@ -37,8 +37,8 @@ TOKENS = ("train.steps", "train.batch_size")
 
 
 class Model:
-    """The rule in plain words. `settings`: {key: value} of the keys with an effect in each run; `seeds`, `losses` (None:
-    diverged) and `names` of their folders."""
+    """The rule in plain words. `settings`: {key: value} of the keys with an effect in each run; `seeds`, `losses`
+    (None: diverged) and `names` of their folders."""
 
     def __init__(self, settings, seeds, losses, names, base_name):
         self.groups = []  # (settings, {seed: loss}, the folders' names), in the order of their first runs
@@ -136,7 +136,8 @@ def random_settings(draw):
     """A list of {key: value}: some drawn, and maybe a grid of two keys."""
     varied = draw.sample(list(KEYS), draw.randint(0, 6))
     first = {key: values[0] for key, values in KEYS.items()}
-    settings = [first, *({**first, **{key: draw.choice(KEYS[key]) for key in varied}} for _ in range(draw.randint(1, 7)))]
+    settings = [{**first, **{key: draw.choice(KEYS[key]) for key in varied}} for _ in range(draw.randint(1, 7))]
+    settings.insert(0, first)
     if len(varied) > 1 and draw.random() < 0.6:
         grid = itertools.product(*(KEYS[key] for key in varied[:2]))
         settings = settings[:draw.choice((1, 9))] + [{**first, **dict(zip(varied, values))} for values in grid]

@@ -24,8 +24,9 @@ def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
     pairs.pairings_of chooses pairs; "metric": the title of what is subtracted; "runs": a list of entry_of each group;
     "paired", "rates" and "best": lists of pair_of; "remarks": those of remarks_on. `base`: a run folder, a label, or a
     value in one, by default the first group. `target`: a validation loss; the steps, tokens and seconds to it become
-    metrics. `by`: the compared key; by default that of the value `base`, or the first that varies. `metric`: a number of
-    summary.json. ScriptError: no group is the base, the groups do not differ in the key, or no run has the metric."""
+    metrics. `by`: the compared key; by default that of the value `base`, or the first that varies. `metric`: a number
+    of summary.json. ScriptError: no group is the base, the groups do not differ in the key, or no run has the
+    metric."""
     columns = METRICS
     if target is not None:
         columns = METRICS + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
@@ -36,7 +37,8 @@ def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
     base, key_of_base = base_of(groups, base)
     varied = dict.fromkeys(key for group in groups for key in group.varied)
     if by is not None and by not in varied:
-        raise ScriptError(f"--by: got {printable(by)}, in which the runs do not differ; they differ in {', '.join(varied)}")
+        raise ScriptError(f"--by: got {printable(by)}, in which the runs do not differ; they differ in "
+                          f"{', '.join(map(printable, varied))}")
     compared_key = by or key_of_base or next(iter(base.varied), PLACEMENT)
     pairings, repeats = pairings_of(groups, base, compared_key), repeats_of(groups, base)
     pairs = list(filter(None, (pair_of(pairing, compared_key, metric) for pairing in pairings)))
@@ -77,7 +79,8 @@ def entry_of(group, base, columns=METRICS):
             if is_bound:
                 metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
     names = dict.fromkeys(str(run.value("name")) for run in group.runs)
-    return {"group": group, "label": group.label, "name": "; ".join(names), "keys": group.varied, "choices": group.config.minus(base.config).choices,
+    return {"group": group, "label": group.label, "name": "; ".join(names), "keys": group.varied,
+            "choices": group.config.minus(base.config).choices,
             "seeds": [run.seed for run in group.runs], "folders": [str(run.folder) for run in group.runs],
             "placement": value_text(PLACEMENT, group.runs[0].value(PLACEMENT)),
             "norm": group.value(NORM), "n_layer": group.runs[0].value("model.n_layer"),

@@ -38,7 +38,8 @@ class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
         parts = [common, *({key: value for key, value in asked.items() if key not in common}
                            for asked in self.asked.values())]
         comment = "".join(json.dumps(part, ensure_ascii=False) + "\n" for part in parts)
-        return (markdown_table(lines) + f"<!-- what the rows ask for: all of them, and each\n{comment}-->\n" * bool(self.asked))
+        return (markdown_table(lines)
+                + f"<!-- what the rows ask for: all of them, and each\n{comment}-->\n" * bool(self.asked))
 
 
 def tables_in(text):

@@ -1,18 +1,20 @@
 """Remarks on a comparison: how groups differ, which results stand out, and what cannot be concluded.
 
-A function on_… yields (kind, sentence, group, count): a sentence to print after the group's label, and the number of
-the group's runs of which it is true. remarks_on joins equal sentences about several groups."""
+ROWS has the remarks on runs. A function on_… yields (kind, sentence, group, count): a sentence to print after the
+group's label, and the number of the group's runs of which it is true. remarks_on joins equal sentences about several
+groups."""
 
 import collections
 import itertools
 import math
+from collections import namedtuple
 
 from lib.base.command import printable
 from lib.base.keys import NORMS, PLACEMENTS, fields, placements
 from lib.compare.configs import STEPS
 from lib.compare.divergence import divergence_text
 from lib.compare.labels import config_text, value_text
-from lib.compare.pairs import CLEAR, TOO_FEW, standard_deviation
+from lib.compare.pairs import CLEAR, RATE, TOO_FEW, standard_deviation
 from lib.logs.runs import NORM, PLACEMENT
 
 TO_TARGET = "steps_to_target"
@@ -21,6 +23,7 @@ SMALL_BRANCH = 0.05  # of the stream's rms
 OTHER_WEIGHTS = 0.05  # share by which numbers of weights may differ without a remark
 SIZE_KEYS = {"model.n_layer", "model.d_model", "model.d_ff"}
 STARVED = 1e-3  # grad first/last
+ENDED = ("done", "diverged", "probe")
 MOST_NAMES = 6
 LEAKS = {  # {the axes of a norm's statistics that contain later tokens: the end of the remark}
     "sequence": "; its losses are not those of a causal model",
@@ -32,9 +35,8 @@ def remarks_on(groups, pairings, compared_key, pairs=(), rates=(), target=None):
     pairs.pairings_of has them; `pairs` and `rates`: the differences seed by seed, and those between learning rates, of
     the comparison; `target`: a loss, or None."""
     counts_by_sentence = collections.defaultdict(collections.Counter)
-    for kind, sentence, group, count in itertools.chain(
-            on_pairings(pairings, compared_key), on_groups(groups, target), on_starved(groups),
-            on_small_branches(groups, pairs), on_two_seeds(groups, [*pairs, *rates]), on_rates(rates)):
+    for kind, sentence, group, count in itertools.chain(on_pairings(pairings, compared_key),
+                                                        on_runs(groups, pairs, rates, target)):
         counts_by_sentence[kind, sentence][group] += count
     remarks = [{"text": subject(counts, len(groups)) + sentence, "kind": kind,
                 "groups": [group.label for group in counts]}
@@ -132,39 +134,45 @@ def _scales_init(group):
     return any(row["init_factor"][1] != 0 for row in _rows_of(group))
 
 
-# ---- the runs of a group --------------------------------------------------------------------------------------
+# ---- a run and its group ----------------------------------------------------------------------------------------
 
 
-def on_groups(groups, target):
-    """The striking results in the runs of each group, and a warning of single seeds."""
-    for group in groups:
-        if group.diverged:
-            yield "diverged", ": " + diverged_text(group), group, len(group.diverged)
-        unfinished = [run for run in group.runs if run.record["status"] not in ("done", "diverged", "probe")]
-        if unfinished:
-            yield "unfinished", ": " + unfinished_text(unfinished), group, len(unfinished)
-        for run in group.runs:
-            for kind, sentence in remarks_on_run(group, run, target):
-                yield kind, ": " + sentence, group, 1
-        if len(groups) > 1 and len(group.runs) == 1:
-            yield "one_seed", (": one seed a config: small differences may be chance; more seeds (--set train.seed=2 "
-                               "--out ...) become mean ± standard error here"), group, 1
+# A run of a group of `groups`. `clear`: the groups with a clear difference that may be due to the norms' place; `few`:
+# the labels of those whose difference needs a third seed; `edges`: {group: "largest" or "smallest"} of those whose rate
+# is the best and at the edge; `target`: a loss, or None.
+Case = namedtuple("Case", "run group groups clear few edges target")
 
 
-def diverged_text(group):
+def on_runs(groups, pairs, rates, target):
+    """The remarks of ROWS on each run, with the number of runs: 1."""
+    by_label, clear = {group.label: group for group in groups}, set()
+    for pair in pairs:
+        members = by_label[pair["group"]], by_label[pair["partner"]]
+        if pair["verdict"] == CLEAR and members[0].value(PLACEMENT) != members[1].value(PLACEMENT):
+            clear.update(members)
+    few = {pair["group"] for pair in (*pairs, *rates) if pair["verdict"] == TOO_FEW}
+    edges = {pair["best"]: pair["edge"] for pair in rates if pair["edge"]}
+    cases = [Case(run, group, groups, clear, few, edges, target) for group in groups for run in group.runs]
+    for kind, test, sentence in ROWS:
+        for case in cases:
+            if test(case):
+                yield kind, ": " + (sentence if isinstance(sentence, str) else sentence(case)), case.group, 1
+
+
+def diverged_text(case):
     """The steps at which runs of a group diverged, the effect on its means, and the manner of the first divergence."""
-    steps = {run: run.diverged_at(run.record.get("steps", 0) + 1) for run in group.diverged}
+    lost = case.group.diverged
+    steps = {run: run.diverged_at(run.record.get("steps", 0) + 1) for run in lost}
     first = min(steps, key=steps.get)
     times = "step " if len({*steps.values()}) == 1 else "steps "
-    has_survivors = len(group.diverged) < len(group.runs)
-    bias = "; its metrics are those of the other seeds, and so biased" if has_survivors else ""
+    bias = "; its metrics are those of the other seeds, and so biased" if len(lost) < len(case.group.runs) else ""
     return f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{divergence_text(first, steps[first])}"
 
 
-def unfinished_text(runs):
-    """How far runs are that are not done."""
+def unfinished_text(case):
+    """How far runs of a group are that are not done."""
     texts = [f"{printable(run.record['status'])} at step {run.last_step():,} of {run.value(STEPS) or 0:,}"
-             for run in runs]
+             for run in case.group.runs if run.record["status"] not in ENDED]
     return f"{listed(texts)}; metrics of a run that is not done are no result"
 
 
@@ -173,91 +181,86 @@ def listed(texts):
     return ", ".join(dict.fromkeys(texts))
 
 
-def remarks_on_run(group, run, target=None):
-    """[(kind, sentence)] on one run: its last loss, a norm that leaks, a target that is not reached."""
-    record = run.record
-    remarks = remarks_on_loss(record) if record["status"] == "done" else []
-    if run.history:
-        remarks.append(("history", f"its config does not say all of its training: {', '.join(run.history.values())}"))
-    if leak := LEAKS.get(NORMS.get(group.value(NORM), {}).get("over")):
-        remarks.append(("leaks", f"{group.value(NORM)} averages over positions, so predictions depend on later "
-                        f"characters{leak}"))
-    if target is not None and not run.probe and record[TO_TARGET] is None:
-        reached_by_others = any(other.record.get(TO_TARGET) is not None for other in group.runs)
-        others = "; the steps to it are those of the other seeds" if reached_by_others else ""
-        remarks.append(("target", f"no evaluation is at or below {target:g}{others}"))
-    return remarks
+def last_loss(case):
+    """The last loss of a run that is done, on the validation text if there is one; else NaN."""
+    losses = [case.run.record.get(key) for key in ("final_val_loss", "final_train_loss")]
+    return next((loss for loss in losses if loss is not None), math.nan) if is_done(case.run) else math.nan
 
 
-def remarks_on_loss(record):
-    """[(kind, sentence)] on the last loss of a run that is done."""
-    loss = record["final_val_loss"] if record.get("final_val_loss") is not None else record.get("final_train_loss")
-    if loss is None:
-        return []
-    remarks, level = [], record.get("unigram")
-    if record.get("vocab") and loss > math.log(record["vocab"]):
-        remarks.append(("exploded", "the loss ends above ln V: worse than guessing each character with equal chance"))
+def is_done(run):
+    return run.record["status"] == "done"
+
+
+def is_at_unigram_level(case):
+    """Whether the last loss is near the level, and a model that knows the order of characters would be below it."""
+    record = case.run.record
     of_orders = [record[name] for name in ("bigram", "trigram", "4-gram") if record.get(name) is not None]
-    if level is not None and abs(loss - level) < NEAR_LEVEL < level - min(of_orders, default=-math.inf):
-        remarks.append(("unigram", f"the loss ends at the unigram level ({level:.2f} nats): how often each character "
-                        "occurs has been learnt, and nothing of their order"))
-    return remarks
+    level = record.get("unigram", math.nan)
+    return abs(last_loss(case) - level) < NEAR_LEVEL < level - min(of_orders, default=-math.inf)
 
 
-def on_starved(groups):
-    """The groups in whose runs hardly any gradient reaches block 1, once; the first such run is an example."""
-    starved = {group: [run for run in group.runs if run.record["status"] == "done"
-                       and run.record.get("grad_first_last", 1) < STARVED] for group in groups}
-    example = next(itertools.chain(*starved.values()), None)
-    for group, runs in starved.items():
-        if runs:
-            yield "starved", (f": hardly any gradient reaches block 1; scripts/measure.py {example} shows whether the "
-                              "vectors of all tokens point the same way"), group, len(runs)
+def is_starved(run):
+    return is_done(run) and run.record.get("grad_first_last", 1) < STARVED
 
 
-def on_small_branches(groups, pairs):
-    """The groups in which the norms' place can hardly matter at the start. Where a clear difference (`pairs`) may be
-    due to the place nevertheless, the sentence says that it comes later."""
-    by_label = {group.label: group for group in groups}
-    clear = set()
-    for pair in pairs:
-        members = by_label[pair["group"]], by_label[pair["partner"]]
-        if pair["verdict"] == CLEAR and members[0].value(PLACEMENT) != members[1].value(PLACEMENT):
-            clear.update(members)
-    for group in groups:
-        if count := sum(branch_too_small(group, run.record.get("branch_share")) for run in group.runs):
-            later = "; the clear difference comes later" if group in clear else ""
-            yield "small_branch", (": at the start a sublayer adds so little to the stream that the norms' place can "
-                                   f"hardly matter then{later}"), group, count
+def leak_of(case):
+    """The end of the remark on a norm whose statistics contain later tokens; None of other norms."""
+    return LEAKS.get(NORMS.get(case.group.value(NORM), {}).get("over"))
 
 
-def branch_too_small(group, share):
+def is_branch_small(case):
     """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the
     placement itself sets the size of the branches, by a norm, a learned scale or the init."""
+    share, group = case.run.record.get("branch_share"), case.group
     by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_factor"][1] != 0 for row in _rows_of(group))
     scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
     return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
 
 
+def target_text(case):
+    """The remark on a target that the run does not reach."""
+    reached_by_others = any(run.record.get(TO_TARGET) is not None for run in case.group.runs)
+    others = "; the steps to it are those of the other seeds" if reached_by_others else ""
+    return f"no evaluation is at or below {case.target:g}{others}"
+
+
+def edge_text(case):
+    """The remark on a best learning rate at the edge of those tried."""
+    edge, rate = case.edges[case.group], case.group.value(RATE)
+    further = "larger" if edge == "largest" else "smaller"
+    return f"the best learning rate is the {edge} tried ({rate:.15g}); a {further} one may end at a lower loss"
+
+
+ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the Case)
+    ("diverged", lambda case: case.run.diverged, diverged_text),
+    ("unfinished", lambda case: case.run.record["status"] not in ENDED, unfinished_text),
+    ("exploded", lambda case: last_loss(case) > math.log(case.run.record.get("vocab") or math.inf),
+     "the loss ends above ln V: worse than guessing each character with equal chance"),
+    ("unigram", is_at_unigram_level,
+     lambda case: f"the loss ends at the unigram level ({case.run.record['unigram']:.2f} nats): how often each "
+     "character occurs has been learnt, and nothing of their order"),
+    ("history", lambda case: case.run.history,
+     lambda case: f"its config does not say all of its training: {', '.join(case.run.history.values())}"),
+    ("leaks", leak_of, lambda case: f"{case.group.value(NORM)} averages over positions, so predictions depend on later "
+     f"characters{leak_of(case)}"),
+    ("target", lambda case: case.target is not None and not case.run.probe and case.run.record[TO_TARGET] is None,
+     target_text),
+    ("one_seed", lambda case: len(case.groups) > 1 == len(case.group.runs),
+     "one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± "
+     "standard error here"),
+    ("starved", lambda case: is_starved(case.run),
+     lambda case: "hardly any gradient reaches block 1; scripts/measure.py "
+     f"{next(run for group in case.groups for run in group.runs if is_starved(run))} shows whether the vectors of all "
+     "tokens point the same way"),
+    ("small_branch", is_branch_small,
+     lambda case: "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"
+     + "; the clear difference comes later" * (case.group in case.clear)),
+    ("two_seeds", lambda case: case.group.label in case.few,
+     "two shared seeds are too few to call a difference clear (*); train a third"),
+    ("rate_at_edge", lambda case: case.group in case.edges, edge_text))
+
+
 # ---- what cannot be concluded ---------------------------------------------------------------------------------
-
-
-def on_two_seeds(groups, pairs):
-    """The groups of pairs whose verdict needs a third seed."""
-    few = {pair["group"] for pair in pairs if pair["verdict"] == TOO_FEW}
-    for group in groups:
-        if group.label in few:
-            yield ("two_seeds", ": two shared seeds are too few to call a difference clear (*); train a third", group,
-                   len(group.runs))
-
-
-def on_rates(rates):
-    """The groups whose best learning rate is the largest or the smallest tried."""
-    for pair in rates:
-        if pair["edge"]:
-            further = "larger" if pair["edge"] == "largest" else "smaller"
-            yield "rate_at_edge", (f": the best learning rate is the {pair['edge']} tried ({pair['rates'][1]:.15g}); a "
-                                   f"{further} one may end at a lower loss"), pair["best"], len(pair["best"].runs)
 
 
 def noise_of(groups):
