@@ -135,6 +135,11 @@ Number CommandLine::number_of(const std::string& name, Number min, Number max, N
   refuse(command_.name, "--", name, ": got '", *text, "'; expected a number from ", min, " to ", max);
 }
 
+std::optional<Index> CommandLine::step() const {
+  if (!has("step")) return std::nullopt;
+  return number_of<Index>("step", 0, INT64_MAX, 0);
+}
+
 template Index CommandLine::number_of(const std::string&, Index, Index, Index) const;
 template double CommandLine::number_of(const std::string&, double, double, double) const;
 

@@ -32,6 +32,8 @@ constexpr Option threads_option = {
     "threads (default: train.threads, else OpenMP's number, at most the container's quota; train then also "
     "tries fewer)"};
 
+constexpr Option step_option = {"step", "S", "a run's weights of step S, which checkpoint.keep_every kept"};
+
 class CommandLine;
 
 struct Command {
@@ -67,6 +69,7 @@ class CommandLine {
   // The option's number, or `otherwise` without the option. Usage Error outside [min, max].
   template <class Number>  // Index or double
   Number number_of(const std::string& name, Number min, Number max, Number otherwise) const;
+  std::optional<Index> step() const;  // of step_option
 
  private:
   void require_positional() const;

@@ -15,7 +15,7 @@ namespace {
 
 Exit run(const CommandLine& line) {
   const std::optional<std::string> file = line.text_of("data");
-  const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0]);
+  const std::unique_ptr<LoadedModel> loaded = load_model(line.positionals()[0], line.step());
   set_up_threads(line, loaded->config.train.threads);
 
   std::vector<Token> train, text_tokens;
@@ -74,6 +74,7 @@ const Command eval_command = {
         "The text is the validation split of the model's corpus. The baselines count its training split. "
         "Exit code 3 if the loss is not finite.",
     .options = {{"data", "FILE", "a UTF-8 text to evaluate on instead"},
+                step_option,
                 {"json", "", "print JSON: nats per character"},
                 threads_option},
     .run = run};

@@ -57,7 +57,8 @@ Exit run(const CommandLine& line) {
   const std::optional<std::string> from = line.text_of("from");
   ProbeOptions options;
   options.batches = line.number_of<Index>("batches", 1, 1'000'000, 1);
-  if (from) options.weights = newest_weights(*from);
+  if (line.step() && !from) refuse("probe", "--step is of the weights of a run; name it with --from RUN");
+  if (from) options.weights = weights_of(*from, line.step());
   const bool overwrite = line.has("overwrite");
   const Existing existing = overwrite ? Existing::overwrite : Existing::refuse;
   const InputFiles inputs = inputs_of(loaded, options.weights);
@@ -116,6 +117,7 @@ const Command probe_command = {
                  "batches a seed (default: 1); layers.csv has root mean squares over them, params.csv the "
                  "norm of the mean gradient (grad_norm) and the mean norm (grad_norm_batch)"},
                 {"from", "RUN|FILE", "take the weights of a run or of a safetensors file"},
+                step_option,
                 {"dump", "FILE", "write every tensor of the first seed's first batch to a safetensors file"},
                 {"out", "DIR", "folder of the seeds' folders (default: runs/<name>-probe)"},
                 {"overwrite", "", "replace an earlier probe in that folder, and the file of --dump"}},

@@ -19,7 +19,7 @@ Exit run(const CommandLine& line) {
                               line.number_of<Index>("top-k", 0, 2'000'000, 0),
                               line.number_of<double>("top-p", 0, 1, 1),
                               line.number_of<Index>("seed", 0, INT64_MAX, 1)};
-  const std::unique_ptr<LoadedModel> loaded = load_model(run);
+  const std::unique_ptr<LoadedModel> loaded = load_model(run, line.step());
   set_up_threads(line, loaded->config.train.threads);
   const bool is_final = loaded->path == run || loaded->path.ends_with(model_file);  // as the user expects
   if (isatty(STDERR_FILENO) == 1 || !is_final)
@@ -65,6 +65,7 @@ const Command sample_command = {
                 {"greedy", "",
                  "always the likeliest character: the other choices and the seed have no effect"},
                 {"seed", "S", "another seed, another text (default: 1)"},
+                step_option,
                 threads_option},
     .run = run};
 

@@ -89,8 +89,6 @@ const Condition schedule_is_wsd = {is_wsd, "only schedule wsd has it"};
 const Condition rate_falls_to_min = {rate_falls, "the rate never falls"};
 const Condition has_adam_moments = optimizer_is_one_of<OptimizerKind::adamw, OptimizerKind::muon>();
 const Condition has_momentum = optimizer_is_one_of<OptimizerKind::sgd, OptimizerKind::muon>();
-const Condition logs_layers = {[](Config c) { return c.log.layers_every > 0; },
-                               "log.layers_every is 0, which logs no layers"};
 
 // --- defaults that depend on other keys ---
 
@@ -339,10 +337,14 @@ const std::vector<Field> table = {
         "number of steps between rows of layers.csv, params.csv and heads.csv; 0: off",
         {.role = KeyRole::bookkeeping}),
     row("log.layers_first", logs(&LogConfig::layers_first), integer(0, max_steps),
-        "number of first steps that are logged one by one to layers.csv, params.csv and heads.csv",
-        {.role = KeyRole::bookkeeping, .needs = {{logs_layers}}}),
+        "number of first steps that are logged one by one",
+        {.role = KeyRole::bookkeeping}),
     row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
         "number of steps between checkpoints; 0: only at the end and when interrupted",
+        {.role = KeyRole::bookkeeping}),
+    row("checkpoint.keep_every", at(&RunConfig::checkpoint, &CheckpointConfig::keep_every), integer(0, max_steps),
+        "number of steps between weights that stay, as weights/step_<s>.safetensors, beside those of step 0 and of "
+        "each power of two; 0: none",
         {.role = KeyRole::bookkeeping}),
 };
 

@@ -71,7 +71,14 @@ struct LogConfig {
 };
 
 struct CheckpointConfig {
-  Index every = 250;  // 0: only at the end and when interrupted
+  Index every = 250;     // 0: only at the end and when interrupted
+  Index keep_every = 0;  // 0: keeps none
+
+  // Whether the weights after a step stay as a file of their own: of step 0, powers of two and multiples.
+  bool keeps(Index step) const {
+    const bool is_power_of_two = (step & (step - 1)) == 0;  // and 0
+    return keep_every > 0 && (is_power_of_two || step % keep_every == 0);
+  }
 };
 
 struct Pattern;

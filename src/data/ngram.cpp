@@ -49,11 +49,9 @@ std::optional<NgramLosses> ngram_baselines(std::span<const Token> train, std::sp
   require(needed <= available_memory_bytes(), "n-gram", "counts of ", train.size(), " characters take ",
           std::llround(needed / 0x1p20), " MiB of memory, which are not free");
   const auto positions = sorted_positions(train, vocabulary, is_stopped);
-  NgramLosses losses = {{{"uniform", std::log(static_cast<double>(vocabulary))},
-                         {"unigram", 0},
-                         {"bigram", 0},
-                         {"trigram", 0},
-                         {"4-gram", 0}}};
+  NgramLosses losses = unknown_ngrams;
+  for (NgramLoss& loss : losses) loss.nats = 0;
+  losses[0].nats = std::log(static_cast<double>(vocabulary));
   constexpr Index characters_at_once = 100'000;
   for (Index begin = 0; begin < std::ssize(text); ++begin) {
     if (!positions || (begin % characters_at_once == 0 && is_stopped())) return std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -13,9 +14,10 @@ namespace normscope {
 
 struct NgramLoss {
   const char* name;
-  double nats;  // mean over the characters predicted
+  double nats = std::numeric_limits<double>::quiet_NaN();  // mean over the characters predicted
 };
 using NgramLosses = std::array<NgramLoss, 5>;
+constexpr NgramLosses unknown_ngrams = {{{"uniform"}, {"unigram"}, {"bigram"}, {"trigram"}, {"4-gram"}}};
 
 // uniform, unigram, bigram, trigram, 4-gram: p(c | context) = (count(context c) + 0.1) / (count(context) +
 // 0.1 V), where the context is the n-1 characters before c, or all where there are fewer. Counts are of

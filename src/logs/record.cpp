@@ -143,11 +143,9 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
   if (run.status == status_probe) {
     for (const char* of_training : {"best_step", "skipped", "trajectory_hash"}) json.erase(of_training);
   } else {
-    json.update({{"unigram", json_of(run.unigram)},
-                 {"bigram", json_of(run.bigram)},
-                 {"trigram", json_of(run.trigram)},
-                 {"4-gram", json_of(run.four_gram)},
-                 {"seconds", json_of(run.seconds)},
+    for (const NgramLoss& loss : std::span(run.ngrams).subspan(1))
+      json[loss.name] = loss.nats;  // but for uniform
+    json.update({{"seconds", json_of(run.seconds)},
                  {"tokens_per_s", json_of(run.tokens_per_s)},
                  {"ranks", run.ranks}});
   }

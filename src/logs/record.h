@@ -4,6 +4,7 @@
 
 #include "config/run_config.h"
 #include "core/random.h"
+#include "data/ngram.h"
 #include "io/json.h"
 #include "logs/run_folder.h"
 
@@ -23,9 +24,8 @@ struct RunRecord {
   std::optional<Index> best_step;
   std::optional<double> grad_first_last, growth;  // see below
   std::optional<double> branch_share;             // at step 1; see below
-  // Losses (nats) of n-gram models on the validation split (data/ngram.h).
-  std::optional<double> unigram, bigram, trigram, four_gram;
-  Index skipped = 0;  // updates, by on_nonfinite: skip
+  NgramLosses ngrams = unknown_ngrams;            // of the validation split
+  Index skipped = 0;                              // updates, by on_nonfinite: skip
   std::optional<double> seconds, tokens_per_s;
   Index ranks = 1;
   std::uint64_t trajectory_hash = fnv1a_basis;    // over loss and grad_norm of every step

@@ -21,6 +21,13 @@ const std::vector<std::string> owned_files = {checkpoint_file, summary_file, met
                                               params_file,     heads_file,   model_file,   best_file,
                                               sample_file,     config_file};
 
+// These, with the kept weights of a folder before its config.
+std::vector<std::string> owned_in(const std::string& folder) {
+  std::vector<std::string> names = owned_files;
+  for (const Index step : kept_steps(folder)) names.insert(names.end() - 1, kept_file(step));
+  return names;
+}
+
 bool has_own_checkpoint(const fs::path& folder) try {
   return read_metadata((folder / checkpoint_file).string()).contains("normscope");
 } catch (const Error&) {  // missing, or of another program
@@ -65,16 +72,31 @@ const std::string& created(const std::string& path) {
 
 }  // namespace
 
+std::string kept_file(Index step) { return text(kept_folder, "/step_", step, ".safetensors"); }
+
+std::vector<Index> kept_steps(const std::string& folder) {
+  std::vector<Index> steps;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(folder) / kept_folder, ignored)) {
+    const std::string stem = entry.path().stem().string();
+    const auto step = parse_number<Index>(stem.substr(std::min<std::size_t>(stem.find('_') + 1, stem.size())));
+    if (step && entry.path() == fs::path(folder) / kept_file(*step)) steps.push_back(*step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
 void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
                     std::string_view ways) {
   require_no_file(path);
-  const auto found = std::ranges::find_if(
-      owned_files, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
-  if (found == owned_files.end()) return;
+  const std::vector<std::string> owned = owned_in(path);
+  const auto found =
+      std::ranges::find_if(owned, [&](const std::string& name) { return fs::exists(fs::path(path) / name); });
+  if (found == owned.end()) return;
   if (!is_run(path))
     refuse("run", path, " holds ", *found, " but is no run of normscope; nothing was touched; ",
            "choose another folder with --out DIR");
-  for (const std::string& name : owned_files) {
+  for (const std::string& name : owned) {
     if (existing == Existing::resume && name == config_file) continue;
     if (const std::string* input = input_at(fs::path(path) / name, inputs))
       refuse("run", path, ": its ", name, " would be replaced, but is an input, ", *input,
@@ -90,7 +112,8 @@ void require_output(const std::string& path, const InputFiles& inputs, bool over
   if (const std::string* input = input_at(file, inputs))
     refuse("file", path, ": would be replaced, but is an input, ", *input, advice);
   const bool is_of_run = is_run(folder) || folder.filename().string().starts_with(seed_prefix);
-  if (is_of_run && std::ranges::count(owned_files, file.filename().string()) > 0)
+  const bool is_kept = folder.filename() == kept_folder && is_run(folder.parent_path());
+  if (is_kept || (is_of_run && std::ranges::count(owned_files, file.filename().string()) > 0))
     refuse("file", path, ": is the name of a run's own file", advice);
   if (!overwrite && fs::is_regular_file(file))
     refuse("file", path, ": exists; replace it with --overwrite, or name another file");
@@ -117,10 +140,17 @@ RunFolder::RunFolder(const std::string& path, Existing existing, const InputFile
     : path_(path), lock_(created(path)) {
   require_usable(path, existing, inputs, "go on with --resume, start again with --overwrite");
   std::error_code error;
-  for (const std::string& name : owned_files) {
+  for (const std::string& name : owned_in(path_)) {
     remove_leftovers(file(name));
     if (existing == Existing::overwrite && !fs::remove(file(name), error) && error)
       fail("run", "could not remove ", file(name), ": ", error.message());
+  }
+  if (existing == Existing::overwrite) fs::remove(file(kept_folder), error);  // unless other files lie in it
+}
+
+void RunFolder::remove_kept(Index last_step) const {
+  for (const Index step : kept_steps(path_)) {
+    if (step > last_step) fs::remove(file(kept_file(step)));
   }
 }
 

@@ -20,6 +20,11 @@ constexpr const char* checkpoint_file = "checkpoint.safetensors";
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* best_file = "best.safetensors";
 constexpr const char* sample_file = "sample.txt";
+constexpr const char* kept_folder = "weights";
+std::string kept_file(Index step);  // "weights/step_8.safetensors"
+
+// The steps of which a run folder keeps the weights (checkpoint.keep_every), ascending.
+std::vector<Index> kept_steps(const std::string& folder);
 
 // The folder of a probe's seed is called "seed-1"; it holds files as a run's does.
 constexpr const char* seed_prefix = "seed-";
@@ -37,8 +42,8 @@ using InputFiles = std::vector<std::string>;
 void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
                     std::string_view ways = "start again with --overwrite");
 
-// Usage Error unless a command may write a file beside its run: one of its inputs, under whatever name or link,
-// and a run's own file are never replaced, and any other file only if `overwrite` asks for it.
+// Usage Error unless a command may write a file beside its run: one of its inputs, under whatever name or
+// link, and a run's own file are never replaced, and any other file only if `overwrite` asks for it.
 void require_output(const std::string& path, const InputFiles& inputs, bool overwrite);
 
 // Usage Error about a path at which there is nothing, with the nearest folder beside it.
@@ -57,6 +62,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const;
   bool has(std::string_view name) const;
+  void remove_kept(Index last_step) const;            // the kept weights of later steps
   bool is_locked() const { return lock_.is_held(); }  // false: the file system has no locks
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <type_traits>
 
@@ -19,7 +20,6 @@ namespace {
 constexpr Index nonfinite_steps_in_a_row = 20;  // so many end a run that skips
 constexpr Index sample_length = 1000;           // characters of sample.txt
 constexpr double sample_temperature = 0.8;
-constexpr const char* statuses[] = {status_done, status_diverged, status_interrupted};  // by Ended
 
 // The larger number, or NaN if either is.
 float larger(float a, float b) {
@@ -65,17 +65,17 @@ Trainer::Trainer(const RunConfig& config, const Corpus& corpus, RunFolder* folde
 RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
   clock_ = {};
   begin();
-  Ended ended = take_steps(stop, max_threads_tried);
-  if (ended == Ended::done && folder_) ended = finish(stop);
-  if (ended == Ended::diverged) {
+  std::string_view ended = take_steps(stop, max_threads_tried);
+  if (ended == status_done && folder_) ended = finish(stop);
+  if (ended == status_diverged) {
     write_summary(status_diverged);
     add_ngrams(stop);
   }
-  write_summary(statuses[static_cast<int>(ended)]);
+  write_summary(ended);
   return record_;
 }
 
-Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
+std::string_view Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
   std::optional<ThreadChoice> threads;
   if (max_threads_tried > 1) threads.emplace(max_threads_tried);
   for (Index number = record_.steps + !record_.unlogged_grad_norm; number <= config_.train.steps; ++number) {
@@ -88,6 +88,7 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
     }
     if (step.evaluate) evaluate_model(step, stop);
     if (!std::isfinite(step.row.val_loss.value_or(0))) return diverge(step);
+    keep_if_due();
     log_metrics(step);
     show_progress(step);
     const bool is_interrupted = ranks_.any(stop.load());
@@ -95,9 +96,9 @@ Trainer::Ended Trainer::take_steps(const std::atomic<bool>& stop, int max_thread
       save();
       write_summary(status_running);
     }
-    if (is_interrupted) return Ended::interrupted;
+    if (is_interrupted) return status_interrupted;
   }
-  return Ended::done;
+  return status_done;
 }
 
 // --- before the first step ---
@@ -168,23 +169,25 @@ void Trainer::begin() {
   write_config();
   metrics_log_->cut();
   if (layer_logs_) layer_logs_->cut();
+  folder_->remove_kept(record_.steps);
+  if (record_.steps == 0) keep_if_due();
   if (!logs_layers) layer_logs_.reset();
   seconds_before_ = logged_seconds(*folder_, record_.steps);
 }
 
 // --- a step ---
 
-// Log rows are due at step 1, at every multiple and at the last step; evaluations too, but for step 1.
+// Log rows are due at the first steps, at every multiple and at the last step; evaluations at the latter two.
 Trainer::Step Trainer::plan(Index number) const {
   const bool last = number == config_.train.steps;
   const auto at_multiple = [&](Index every) { return every > 0 && number % every == 0; };
-  const auto log_due = [&](Index every) { return last || at_multiple(every) || (every > 0 && number == 1); };
+  const bool is_first = number <= std::max<Index>(1, config_.log.layers_first);
+  const auto log_due = [&](Index every) { return last || at_multiple(every) || (every > 0 && is_first); };
   const bool evaluate = !corpus_.val.empty() && (last || at_multiple(config_.eval.every));
   return {.number = number,
           .is_last = last,
           .log_metrics = log_due(config_.log.every) || evaluate,
-          .log_sites = log_due(config_.log.layers_every) ||
-                       (config_.log.layers_every > 0 && number <= config_.log.layers_first),
+          .log_sites = log_due(config_.log.layers_every),
           .evaluate = evaluate,
           .save = !last && at_multiple(config_.checkpoint.every)};
 }
@@ -266,7 +269,7 @@ bool Trainer::weights_are_finite(const Step& step) const {
 
 // Repeats the step with the weights as they are and every tap on, names the first tensor that is not finite,
 // and logs the step in metrics.csv and, before an update, in layers.csv and heads.csv.
-Trainer::Ended Trainer::diverge(Step& step) {
+std::string_view Trainer::diverge(Step& step) {
   statistics_.clear();
   const StepResult& result = runner_.compute(record_.earlier_batches.value_or(0) + step.number, &statistics_);
   record_.first_nonfinite = first_nonfinite(statistics_, result.norms, model_.layout(), step.number);
@@ -278,7 +281,7 @@ Trainer::Ended Trainer::diverge(Step& step) {
   if (step.row.step_ms == 0) take_time(step, step.clock.seconds());
   step.log_metrics = true;
   log_metrics(step);
-  return Ended::diverged;
+  return status_diverged;
 }
 
 void Trainer::observe_sites(const Step& step) {
@@ -329,6 +332,12 @@ void Trainer::keep_if_best(Index step, double val_loss) {
   if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
+void Trainer::keep_if_due() {
+  if (!folder_ || !config_.checkpoint.keeps(record_.steps)) return;
+  std::filesystem::create_directory(folder_->file(kept_folder));
+  save_model(folder_->file(kept_file(record_.steps)), run_meta(), record_.steps, model_);
+}
+
 // Writes a row if it is due and complete. The largest loss and gradient norm since the last row go from step
 // to step.
 void Trainer::log_metrics(Step& step) {
@@ -365,21 +374,21 @@ void Trainer::save_state() {
 
 // Saves the finished run, then adds what is optional: a sample and n-gram losses, which may fail. A run
 // without evaluations shows weights that give no finite logits only here, on its first characters.
-Trainer::Ended Trainer::finish(const std::atomic<bool>& stop) {
+std::string_view Trainer::finish(const std::atomic<bool>& stop) {
   const auto first_window = std::span(corpus_.train).first(config_.model.context + 1);
   if (corpus_.val.empty() && !std::isfinite(*evaluate(model_, first_window, 1))) {
     record_.first_nonfinite = {record_.steps, config_.model.n_layer + 1, name_of(Site::logits), "", false};
-    return Ended::diverged;
+    return status_diverged;
   }
   save_model(folder_->file(model_file), run_meta(), record_.steps, model_);
   save();
   write_summary(status_running);
   write_sample(stop);
   add_ngrams(stop);
-  return stop ? Ended::interrupted : Ended::done;
+  return stop ? status_interrupted : status_done;
 }
 
-void Trainer::write_summary(const char* status) {
+void Trainer::write_summary(std::string_view status) {
   record_.status = status;
   const Index tokens = (record_.steps - steps_before_) * tokens_per_step_;
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
@@ -400,13 +409,9 @@ void Trainer::write_sample(const std::atomic<bool>& stop) try {
 // Adds the losses of n-grams to the record.
 void Trainer::add_ngrams(const std::atomic<bool>& stop) try {
   if (!folder_ || corpus_.val.size() < 2) return;
-  const auto levels =
-      ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size(), [&] { return stop.load(); });
-  if (!levels) return;
-  record_.unigram = (*levels)[1].nats;
-  record_.bigram = (*levels)[2].nats;
-  record_.trigram = (*levels)[3].nats;
-  record_.four_gram = (*levels)[4].nats;
+  const auto is_stopped = [&] { return stop.load(); };
+  record_.ngrams =
+      ngram_baselines(corpus_.train, corpus_.val, corpus_.vocab.size(), is_stopped).value_or(unknown_ngrams);
 } catch (const std::exception& error) {
   observer_.on_note(left_out("the n-gram losses", error));
 }

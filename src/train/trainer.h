@@ -44,8 +44,9 @@ class Trainer {
   // Takes the weights of a parent (require_parent()), to train from step 0. Returns the parent's step.
   Index start_from(const Parent& parent);
 
-  // Trains until something ends the run (see Ended), and writes the run folder: weights and sample at its
-  // end, if it is done. The thread count is chosen by trial up to `max_threads_tried`; 0: it stays as it is.
+  // Trains until something ends the run (see take_steps()), and writes the run folder: weights and sample at
+  // its end, if it is done. The thread count is chosen by trial up to `max_threads_tried`; 0: it stays as it
+  // is.
   RunRecord run(const std::atomic<bool>& stop, int max_threads_tried = 0);
 
   const RunRecord& record() const { return record_; }
@@ -58,18 +59,14 @@ class Trainer {
  private:
   struct Step;
 
-  // What ends a run. src/README.md lists the causes with their exit codes, those of the command included.
-  enum class Ended {
-    done,         // the last step
-    diverged,     // a number that is not finite: a loss, gradient or batch moment that may_skip() does not
-                  // skip, a weight, or an evaluation
-    interrupted,  // `stop`, which signals set (stop_on_signals()); a checkpoint of the last step is written
-  };
-
   void send();
   void begin();
 
-  Ended take_steps(const std::atomic<bool>& stop, int max_threads_tried);
+  // What ends a run, as its status; src/README.md lists the causes with their exit codes: status_done, the
+  // last step; status_diverged, a number that is not finite: a loss, gradient or batch moment that may_skip()
+  // does not skip, a weight, or an evaluation; status_interrupted, `stop`, which signals set
+  // (stop_on_signals()).
+  std::string_view take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   Step plan(Index number) const;
   bool take(Step& step);
   void restore(Step& step);
@@ -80,18 +77,19 @@ class Trainer {
   void skip(const Step& step);
   void record_step(const Step& step);
   bool weights_are_finite(const Step& step) const;
-  Ended diverge(Step& step);
+  std::string_view diverge(Step& step);
   void observe_sites(const Step& step);
   void take_time(Step& step, double seconds);
   void evaluate_model(Step& step, const std::atomic<bool>& stop);
   void keep_if_best(Index step, double val_loss);
+  void keep_if_due();
   void log_metrics(Step& step);
   void show_progress(const Step& step);
   void save();
   void save_state();
 
-  Ended finish(const std::atomic<bool>& stop);
-  void write_summary(const char* status);
+  std::string_view finish(const std::atomic<bool>& stop);
+  void write_summary(std::string_view status);
   void write_sample(const std::atomic<bool>& stop);
   void add_ngrams(const std::atomic<bool>& stop);
   CheckpointMeta run_meta() const { return {config_, corpus_}; }

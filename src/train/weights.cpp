@@ -146,8 +146,18 @@ std::string newest_weights(const std::string& run_or_file) {
   return by_step.rbegin()->second;
 }
 
-std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file) {
-  const SafetensorsFile file(newest_weights(run_or_file));
+std::string weights_of(const std::string& run_or_file, std::optional<Index> step) {
+  if (!step) return newest_weights(run_or_file);
+  std::vector<std::string> kept;
+  for (const Index other : kept_steps(run_or_file)) kept.push_back(std::to_string(other));
+  if (std::ranges::count(kept, std::to_string(*step)) == 0)
+    refuse("run", run_or_file, ": keeps no weights of step ", *step, "; it has those of ",
+           kept.empty() ? "none: checkpoint.keep_every=N keeps some" : "steps " + join(kept));
+  return (fs::path(run_or_file) / kept_file(*step)).string();
+}
+
+std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file, std::optional<Index> step) {
+  const SafetensorsFile file(weights_of(run_or_file, step));
   const RunConfig config = config_in(file);
   const Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), file.path());
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model

@@ -96,7 +96,11 @@ struct LoadedModel {
 // no run.
 std::string newest_weights(const std::string& run_or_file);
 
-// Loads newest_weights().
-std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file);
+// The file of a run's kept weights of a step, or without a step newest_weights(). Usage Error: there are none
+// of that step.
+std::string weights_of(const std::string& run_or_file, std::optional<Index> step);
+
+// Loads weights_of().
+std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file, std::optional<Index> step = {});
 
 }  // namespace normscope

@@ -266,7 +266,7 @@ TEST_CASE("keys that differ are named, and only some may differ on resume") {
   for (const Field& field : fields()) may += field.role != KeyRole::fixed ? field.key + " " : "";
   CHECK(may ==
         "name data.path data.val_path train.steps train.threads train.on_nonfinite eval.every eval.batches "
-        "log.every log.layers_every log.layers_first checkpoint.every ");
+        "log.every log.layers_every log.layers_first checkpoint.every checkpoint.keep_every ");
 }
 
 TEST_CASE("configs/schema.json is current, and every config beside it loads") {

@@ -210,7 +210,8 @@ class Run:
 
     def contents(self):
         """Every file's bytes by name."""
-        return {name: self.bytes(name) for name in sorted(os.listdir(self.path))}
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names]
+        return {os.path.relpath(file, self.path): self.bytes(file) for file in sorted(files)}
 
 
 class CliTest(unittest.TestCase):

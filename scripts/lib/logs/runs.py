@@ -195,7 +195,7 @@ class Run:
         steps = np.arange(self.record.get("logged_since", saved) + 1, min(saved, LARGEST["step"]))
         is_metrics = name == "metrics.csv"
         every = number("log.every" if is_metrics else "log.layers_every")
-        first = 1 if is_metrics else max(1, number("log.layers_first"))
+        first = max(1, number("log.layers_first"))
         due = multiples(every) | (steps <= (every and first))
         if is_metrics and (self.value("data.val_path") or self.value("data.val_fraction")):
             due |= multiples(number("eval.every"))
