@@ -256,18 +256,16 @@ class Measure(CliTest):
             tensors["embed.token.weight"] *= step
             write_safetensors(run.file(f"weights/step_{step}.safetensors"), tensors,
                               {**{key: metadata[key] for key in ("config", "vocab", "corpus")}, "step": str(step)})
-        measured = {step: measures.measure(run.file(f"weights/step_{step}.safetensors"), ["rank"])["layers"]
-                    for step in (2, 8, 16)}
         self.assertIn("step_2.safetensors, step 2", torch_model.load(run.file("weights/step_2.safetensors"))[0].source)
-        lines = self.script("measure.py", run.path, "--steps", "--only", "rank").stdout.split("\n")
-        self.assertEqual([line.split() for line in lines[1:-1]],
-                         [[str(step), "2", f"{rows[2]['rank']:.5g}"] for step, rows in measured.items()])
-        self.assertEqual(self.script("measure.py", run.path, "--steps", "--only", "rank", "--csv").stdout,
-                         "step,layer,rank\n" + "".join(f"{step},{row['layer']},{row['rank']:.5g}\n"
-                                                       for step, rows in measured.items() for row in rows))
         kept = plot_measure.Kept(Run(run.path), "rank")
         self.assertEqual([*kept.steps], [2, 8, 16])
-        self.assertEqual(kept.value[1].tolist(), [row["rank"] for row in measured[8]])
+        rows = [row["rank"] for row in measures.measure(run.file("weights/step_8.safetensors"), ["rank"])["layers"]]
+        self.assertEqual(kept.value[1].tolist(), rows)
+        for form, layers, split in (([], [2], str.split), (["--csv"], [0, 1, 2], lambda line: line.split(","))):
+            lines = self.script("measure.py", run.path, "--steps", "--only", "rank", *form).stdout.splitlines()
+            self.assertEqual([split(line) for line in lines[1:]],
+                             [[str(step), str(layer), f"{kept.value[i, layer]:.5g}"]
+                              for i, step in enumerate(kept.steps) for layer in layers])
         self.assertIn("step 16:", self.script("measure.py", run.path, "--step", "16", "--only", "dead").stdout)
         self.assertIn("model.safetensors, step 8:", self.script("measure.py", run.path, "--only", "dead").stdout)
         self.script("plot.py", "measure", run.path, "--metric", "dead", "-o", "dead.svg")

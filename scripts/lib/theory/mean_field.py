@@ -12,10 +12,10 @@ Dropout is off, as in a probe.
 
 There is no prediction for: norms, activations, positions or schemes that KNOWN lacks; norm_alpha but 0.5 with
 dyt or derf; norm_detach; zero_branches; branch_warmup_steps; a context above 512; too many blocks for the width; dyt or
-derf on features far from Gaussian, in a stream with large tied embeddings, or as inner norm of swiglu; saturated
-attention; large tied embeddings without a norm before the head; swiglu in a stream without norms; a variance of 0. Nor
-is there one for the steps of a run that has dropout or started from another (first_step_fault). A text that has changed
-since is an error.
+derf on features far from Gaussian, or as inner norm of swiglu; saturated attention; large tied embeddings without a
+layernorm, rmsnorm or groupnorm before the head; swiglu in a stream without norms; a variance of 0. Nor is there one for
+the steps of a run that has dropout or started from another (first_step_fault). A text that has changed since is an
+error.
 
 Letters: B batch, T context, C d_model, D head width, F d_ff, V vocabulary, L blocks, N tokens of a step; t, s two
 positions."""
@@ -35,7 +35,7 @@ from lib.logs.runs import Run
 from lib.logs.sites import SITES
 from lib.theory.embedding_and_head import embedded, head_of, text_of_config
 from lib.theory.gaussian import FUNCTIONS, POINTWISE, NoPrediction, correlations, mean_square
-from lib.theory.sublayers import STATISTICS, Collected, normed, normed_in_stream, sublayer, variance_of
+from lib.theory.sublayers import STATISTICS, Collected, normed, sublayer, variance_of
 
 # ---- scope and accuracy -----------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ def _require_known(config, model, rows, narrow):
     """NoPrediction for a config that the theory does not cover; what only the values show is refused where they are
     computed, as `normed` and `Attention` do. `rows`: those of its placements, a pair for each block."""
     has_norm = model["norm"] != "none"
-    ends_with_norm = has_norm and (model["final_norm"] or rows[-1][1]["norm_out"])
+    ends_with_norm = model["norm"] in STATISTICS and (model["final_norm"] or rows[-1][1]["norm_out"])
     has_inner_norm = model["inner_norm"] or any(ffn["inner_norm"] for _, ffn in rows)
     is_bounded = any(row["learned_scale"] or has_norm and (row["norm_in"] or row["norm_branch"] or row["norm_out"])
                      for pair in rows for row in pair)
@@ -87,8 +87,8 @@ def _require_known(config, model, rows, narrow):
              "swiglu squares a stream without norms, so that seeds differ by orders of magnitude; try "
              "model.norm_placement pre"),
             (_is_certain(model) and not ends_with_norm,
-             "without a norm before a tied head of large embeddings the gradients of a text's tokens sum to nearly 0; "
-             "try model.final_norm, or a smaller model.init.embed_std"),
+             "without a layernorm, rmsnorm or groupnorm before a tied head of large embeddings the gradients of a text's "
+             "tokens sum to nearly 0; try model.final_norm, or a smaller model.init.embed_std"),
             (model["norm_detach"], "model.norm_detach: the theory's gradients pass through the statistics"),
             (model["init"]["zero_branches"], "model.init.zero_branches leaves no branches to predict"),
             (model["context"] > LONGEST_CONTEXT, f"model.context is {model['context']}; at most {LONGEST_CONTEXT}")):
@@ -178,7 +178,7 @@ def predict(config, text=None, tokens=None, narrow=False):
             # like noise of every matrix but the last.
             noise = (1 - share) * noise + share * (matrix_noise + noise * (matrix_noise - 1))
         collected.layers[layer].update(_layer_cosines(x, start))
-    gradient, loss = _final_norm_and_head(model, x, tokens, text, collected, is_normed=rows[-1][1]["norm_out"])
+    gradient, loss = _final_norm_and_head(model, x, tokens, text, collected)
     for back in reversed(backward):
         gradient = back(gradient)
     sites = {site: (_root(site, collected.squares[site]), _root(site, collected.gradient_squares[site]))
@@ -189,15 +189,13 @@ def predict(config, text=None, tokens=None, narrow=False):
     return Prediction(sites, collected.layers, loss, noise, spread)
 
 
-def _final_norm_and_head(model, x, tokens, text, collected, is_normed):
-    """(gradient at x, loss) of final norm and head on the stream x of the last block; `is_normed`: whether the
-    last sublayer ends with a norm."""
+def _final_norm_and_head(model, x, tokens, text, collected):
+    """(gradient at x, loss) of final norm and head on the stream x of the last block."""
     L, width, tied = model["n_layer"], model["d_model"], model["tie_embeddings"]
-    x, R = normed_in_stream(model, model["final_norm"], x)
+    x, R = normed(model, model["final_norm"], x)
     variance = model["init"]["embed_std"]**2 if tied else variance_of(model, text.size, width)
     head = head_of(x, width, variance, tied, tokens, text)
-    made_by_norm = model["norm"] in STATISTICS and (model["final_norm"] or is_normed)
-    gradient = R * (head.passed if made_by_norm else np.stack([head.gradient, 0 * head.gradient]))
+    gradient = R * head.passed
     collected.squares.update({(L + 1, "final"): mean_square(x.kernel), (L + 1, "logits"): head.logits})
     collected.gradient_squares.update({
         (L + 1, "final"): mean_square(head.gradient), (L + 1, "logits"): head.logits_gradient,

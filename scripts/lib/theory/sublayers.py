@@ -23,8 +23,6 @@ from lib.theory.gaussian import (FUNCTIONS, POINTWISE, NoPrediction, Z, density,
 STATISTICS = ("layernorm", "rmsnorm", "groupnorm")
 # The largest product of excess kurtosis and the nonlinear share of a pointwise norm; beyond it gradients are 10% off.
 NOT_GAUSSIAN = 0.03
-# Upper limit of T times the share of a tied head's gradient that a pointwise norm removes.
-BENT = 4
 
 
 def branch_signal(kernel, mean=0.0):
@@ -57,21 +55,6 @@ def normed(model, present, x):
     r = 1 / (np.sqrt(variance) + eps) if model["norm_eps_outside"] else 1 / np.sqrt(variance + eps)
     R = np.outer(r, r)
     return Signal((x.kernel - np.outer(centre, centre)) * R, (x.mean - centre) * r, x.share * r, 0.0), R
-
-
-def normed_in_stream(model, present, x):
-    """`normed` for a norm that the stream itself passes. A tied head sends back the embedding of the character just
-    read, whose features are large where x's are, and there a pointwise norm f has a small slope: E f'(x)^2 w^2 for the
-    embedding's feature w, not E f'(x)^2. NoPrediction if that is much less, since sums over T tokens, which nearly
-    cancel (see `allowed`), then do not."""
-    if present and model["tie_embeddings"] and model["norm"] in POINTWISE:
-        square, own = mean_square(x.kernel), model["init"]["embed_std"]**2 * float(np.mean(x.share**2))
-        slopes = slope_at(POINTWISE[model["norm"]], math.sqrt(square) * Z)**2
-        lessened = own / square * (slopes @ ((1 - Z * Z) * density(0.0))) / (slopes @ density(0.0))
-        if lessened * model["context"] > BENT:
-            raise NoPrediction(f"where the tied embeddings are large, a {model['norm']} in the stream passes much less "
-                               "gradient; try a smaller model.init.embed_std, or model.tie_embeddings false")
-    return normed(model, present, x)
 
 
 def norm_backward(dy, R, y):
@@ -206,7 +189,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     added, kept = normed_branch.kernel * a**2, x.kernel * alpha**2
     share = mean_square(added) / mean_square(added + kept)
     total = Signal(kept + added, alpha * x.mean, alpha * x.share, x.excess * (1 - share)**2)
-    y, R_out = normed_in_stream(model, row["norm_out"], total)
+    y, R_out = normed(model, row["norm_out"], total)
     collected.squares.update({(layer, name + "_in"): mean_square(read), (layer, name + "_out"): mean_square(written),
                               (layer, "stream" if is_ffn else "stream_mid"): mean_square(y.kernel)})
 
