@@ -146,9 +146,9 @@ class RandomPictures(MadeRuns):
                 mean, least, most = losses[name]
                 self.assertEqual([loss is None for loss in mean], [loss is None for loss in least])
                 edges = {is_above for place, _, is_above, _ in losses["marks"] if place == places}
-                self.assertEqual(edges, {is_above for is_above, beyond in ((True, [loss for loss in most if loss and loss > high]),
-                                                                (False, [loss for loss in least if loss is not None
-                                                                         and loss < low])) if beyond})
+                finite = [pair for pair in zip(least, most) if None not in pair]
+                self.assertEqual(edges, {True for _, loss in finite if loss > high}
+                                 | {False for loss, _ in finite if loss < low})
                 if len(group.runs) == 1:
                     self.assertEqual(float(f"{max(numbers(rows, name + '_loss'), default=0):.5g}"),
                                      max(filter(None, most), default=0))

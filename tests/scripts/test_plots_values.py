@@ -14,7 +14,8 @@ import numpy as np
 from made_runs import SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
-from lib.figures import layout, panels, plot_branches, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss, plot_steps, plot_updates
+from lib.figures import (curves, layout, panels, plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap,
+                         plot_layers, plot_loss, plot_steps, plot_updates)
 from lib.base.keys import PLACED, PLACEMENTS
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
@@ -34,35 +35,22 @@ class Maps(MadeRuns):
         both, first, third = math.sqrt(1.1 * 1.3), 1.1, 1.3
         np.testing.assert_allclose(heat_map.grad[:, 2], 1e-3 * np.array([both, first, both, third]))
 
-    def test_a_diverged_step_is_not_a_number_and_marked(self):
-        heat_map = plot_heatmap.HeatMap(Group([Run(self.make("d", diverged=True))], "d"), "stream")
-        self.assertTrue(np.isnan(heat_map.rms[-1]).all() and np.isfinite(heat_map.rms[:-1]).all())
-        self.assertEqual(heat_map.divergences, [60])
-
     def test_a_site_begins_where_it_is_logged(self):
-        heat_map = plot_heatmap.HeatMap(Group([Run(self.make("r"))], "r"), "attn_out")
-        self.assertEqual(heat_map.first, 1)
-        np.testing.assert_allclose(heat_map.rms[0, 1:], [0.25, 0.5, 0.75])
-        self.assertTrue(np.isnan(heat_map.rms[:, 0]).all())
-        self.assertEqual(Site(Run(self.root / "r"), "attn_out").index(None), 6)
+        heat_map = plot_heatmap.HeatMap(Group([Run(self.make("r", diverged=True))], "r"), "attn_out")
+        self.assertEqual((heat_map.first, heat_map.divergences), (1, [60]))
+        np.testing.assert_allclose(heat_map.rms[0], [np.nan, 0.25, 0.5, 0.75])
         with self.assertRaisesRegex(ScriptError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)
 
     def test_ticks_are_steps(self):
         for steps, ticks in (([3], [3]), ([1], [1]), ([6, 7, 8], [6, 8]), ([1, 10, 60], [1, 2, 5, 10, 20, 50])):
             self.assertEqual(plot_heatmap.step_ticks(steps, plot_heatmap.edges(np.array(steps)))[:6], ticks)
-        self.make("a", steps=(3,))
-        self.make("b", model__norm="rmsnorm")
-        axes = plot.heatmap(self.root / "a", self.root / "b").axes[0]
-        self.assertEqual(axes.get_xticks().tolist(), [3])
 
-    def test_the_scale_holds_for_all(self):
+    def test_the_scale_holds_for_all_and_spans_a_factor_of_two(self):
         maps = [plot_heatmap.HeatMap(Group([Run(self.make(name, decay=decay))], name), "stream")
                 for name, decay in (("a", 1.0), ("b", 0.01))]
-        low, high = plot_heatmap.color_scale(maps, "grad")
-        np.testing.assert_allclose((low, high), (1.1e-9, 1.1e-3))
-        maps[0].grad[:], maps[1].grad[:] = np.nan, 0.0
-        self.assertIsNone(plot_heatmap.color_scale(maps, "grad"))
+        for some, limits in ((maps, (1.1e-9, 1.1e-3)), (maps[:1], (1.1e-3 / 2 ** 0.5, 1.1e-3 * 2 ** 0.5))):
+            np.testing.assert_allclose(plot_heatmap.color_scale(some, "grad"), limits)
 
     def test_the_cells_drawn_are_the_values_block_upward(self):
         pre, post = self.make("pre"), self.make("post", diverged=True, decay=0.1, model__norm_placement="post")
@@ -175,11 +163,6 @@ class Styles(MadeRuns):
         many = self.groups([name for name in PLACED if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
         parts = layout.facets(many)
         self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
-        figure = plot_layers.plot(many)
-        self.assertEqual([axes.get_title(loc="left") for axes in figure.axes[::2]],
-                         [f"Gradient by depth, {title}" for title, _ in parts])
-        self.assertEqual(figure.axes[0].get_ylim(), figure.axes[2].get_ylim())
-        self.assertEqual(sum(len(panel.get_lines()) for panel in figure.axes[::2]), len(many))
 
     def test_a_grid_of_three_keys_is_told_by_colour_panel_and_dash(self):
         runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth,
@@ -249,8 +232,8 @@ class Styles(MadeRuns):
 
     def test_updates_are_those_of_the_log(self):
         run = self.make("run")
-        names = ["blocks.0.attn.q.weight", "blocks.0.attn.out.weight", "blocks.0.attn.out.bias", "blocks.0.ffn_norm.weight",
-                 "embed.token.weight", "head.weight"]
+        names = ["blocks.0.attn.q.weight", "blocks.0.attn.out.weight", "blocks.0.attn.out.bias",
+                 "blocks.0.ffn_norm.weight", "embed.token.weight", "head.weight"]
         rows = [f"7,{layer},{name},{numel},2,{update}" for name, layer, numel, update in
                 zip(names, (1, 1, 1, 1, 0, 4), (30, 10, 5, 5, 8, 8), (0.1, 0.5, 0.02, 0.04, 0.2, 9))]
         (run / "params.csv").write_text("\n".join(["step,layer,param,numel,rms,update_rms", *rows]) + "\n")
@@ -259,16 +242,6 @@ class Styles(MadeRuns):
         np.testing.assert_allclose(drawn, [[0.1, np.sqrt((30 * 0.01 + 10 * 0.25) / 40) / 2], [0.1, np.nan],
                                            [0.1, np.sqrt(0.001) / 2]])
         self.refused("plot.py", "updates", self.make("p", steps=(0,), probe=True), says="p: a probe does not train")
-
-    def test_gradient_norm_and_clipping_are_those_of_the_log(self):
-        run = self.make("run")
-        rows = (run / "metrics.csv").read_text().splitlines()
-        (run / "metrics.csv").write_text("\n".join([rows[0], "1,8,3,,0.001,4,0.25,1,1,3,4",
-                                                    "2,16,3,,0.001,0.5,1,1,1,3,0.5"]) + "\n")
-        figure = plot_steps.plot(layout.styled(group_by_config([Run(run)])))
-        self.assertEqual([axes.lines[0].get_ydata().tolist() for axes in figure.axes], [[4, 0.5], [0.25, 1]])
-        self.refused("plot.py", "steps", self.make("p/seed-1", steps=(0,), probe=True),
-                     says="no metrics.csv; a probe does not train")
 
     def test_loss_against_tokens_and_seconds(self):
         """Seeds are drawn as the mean of their seconds and of their losses at each step."""
@@ -317,14 +290,6 @@ class Styles(MadeRuns):
         self.refused("plot.py", "final", "r", "--x", "train.steps",
                      says="--x: got train.steps, in which alone runs differ; they differ in model.norm_placement, tr")
 
-    def test_branches_are_those_of_the_log(self):
-        branches = Branches(Run(self.make("run")))
-        for drawn, logged in ((branches.attention, [0.25] * 3),
-                              (branches.ffn, [layer / 2 / (1 + layer) for layer in (1, 2, 3)])):
-            np.testing.assert_allclose(drawn, np.tile([np.nan, *logged], (7, 1)))
-        cut = self.make("cut", model__residual=False)
-        self.refused("plot.py", "branches", cut, says="cut: model.residual is false")
-
     def test_branches_of_a_run_that_was_killed_in_its_first_step(self):
         """The rows end in block 1; the placements are those of the config, a list over three blocks."""
         folder = self.make("run", steps=(1,),
@@ -337,29 +302,49 @@ class Styles(MadeRuns):
         self.assertEqual(plot_branches.notes([branches]),
                          ["deepnorm: the stream is multiplied by α = (2L)^¼ before the sum."])
 
-    def test_cosines_are_those_of_the_log(self):
+    def test_panels_are_those_of_the_logs(self):
+        """Every value of every picture of curves is that of made_runs.py, at its step and block."""
+        groups = layout.styled(group_by_config([Run(self.make(f"s{seed}", train__seed=seed)) for seed in (1, 3)]))
+        expected = (
+            (plot_layers.LAYERS, [lambda step, layer: 1.2e-3, lambda step, layer: 1 + layer]),
+            (plot_cosine.COSINE, [lambda step, layer: 1 - 1 / (1 + layer * step)]),
+            (plot_cosine.APART, [lambda step, layer: 1 / (1 + layer * step)]),
+            (plot_branches.BRANCHES, [lambda step, layer: 0.25, lambda step, layer: layer / 2 / (1 + layer)]),
+            (plot_heads.HEADS, [lambda step, layer: 1.5, lambda step, layer: 0.1 * layer,
+                                lambda step, layer: 0.5 - 1 / layer]),
+            (plot_updates.UPDATES, [lambda step, layer: 1e-3 * (1 + layer) / 2] * 3),
+            (plot_steps.STEPS, [lambda step, layer: 2, lambda step, layer: 0.5]))
+        for picture, values in expected:
+            for panel in curves.panels_of(picture, groups, [30]):
+                value = values[list(picture.measures).index(panel.measure)]
+                for curve in panel.curves:
+                    block = 1 if panel.measure.blocks[:1] == (1,) and not curve.is_thin else 3
+                    begin = 0 if panel.by_step else picture.first
+                    places = [(x, block) if panel.by_step else (30, x) for x in curve.x[begin:]]
+                    with self.subTest(panel.title):
+                        np.testing.assert_allclose(panels.band(curve.rows)[0][begin:], [value(*at) for at in places])
+
+    def test_options_of_curves(self):
         runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
-        first, last, training = plot.cosine(*runs).axes
-        for panel, step, title in ((first, 1, "at step 1"), (last, 60, "last step of each (50–60)")):
-            self.assertEqual(panel.get_title(loc="left"), f"Cosine by depth, {title}")
-            np.testing.assert_allclose(panel.lines[0].get_ydata(), [1 - 1 / (1 + layer * step) for layer in range(4)])
-        self.assertEqual(training.get_title(loc="left"), "Cosine during training, blocks 1 and 3")
-        np.testing.assert_allclose(training.lines[1].get_ydata(),
-                                   [1 - 1 / (1 + 3 * step) for step in (1, 10, 20, 30, 40, 50, 60)])
-        panels = plot.cosine(runs[0], step=[10, 20, 30]).axes
-        self.assertEqual([panel.get_title(loc="left")[-10:] for panel in panels[:3]],
-                         ["at step 10", "at step 20", "at step 30"])
-        self.assertTrue(all(panel.get_ylim()[0] == 0 and 1 < panel.get_ylim()[1] < 1.2 for panel in panels[:3]))
-        apart, _ = plot.cosine(runs[0], log=True, step=10, panels=[1, 2]).axes
-        np.testing.assert_allclose(apart.lines[0].get_ydata(), [1 / (1 + 10 * layer) for layer in range(4)])
+        self.assertEqual([axes.get_title(loc="left") for axes in plot.cosine(*runs).axes],
+                         ["Cosine by depth, at step 1", "Cosine by depth, last step of each (50–60)",
+                          "Cosine during training, blocks 1 and 3"])
+        later = plot.layers(runs[0], step=[10, 20], panels=[2, 3, 5], last=20, ylim=(1e-4, 8)).axes
+        self.assertEqual([axes.get_title(loc="left")[-10:] for axes in later[:2]], ["at step 10", "at step 20"])
+        self.assertEqual((later[0].get_ylim(), later[2].lines[0].get_xdata().tolist()), ((1e-4, 8), [50, 60]))
         self.refused("plot.py", "cosine", "run", "--panels", "1,4",
                      says="--panels: got 1,4; expected numbers of 1 Cosine by depth, at step 1; 2 Cosine by depth, at ")
+        self.refused("plot.py", "heads", "run", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and")
+        self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is fal")
+        self.refused("plot.py", "loss", "run", "--ylim", "3,2", says="--ylim: got 3,2; expected LOW,HIGH with LOW < H")
         column = plot.cosine(runs[0], paper=3.25)  # without a fourth panel's room
         self.assertLess(column.axes[-1].get_position().y0 * column.get_figheight(), 0.6)
-        text = (runs[0] / "layers.csv").read_text()
-        (runs[0] / "layers.csv").write_text(text.replace("token_cosine", "other"))
-        self.refused("plot.py", "cosine", "run",
-                     says="run: layers.csv has no column token_cosine; train again to log it, or")
+
+    def test_theory_draws_groups_that_are_alike_once(self):
+        groups = layout.styled(group_by_config([Run(self.make(f"{rate}", train__lr=rate)) for rate in (0.1, 0.2)]))
+        kept, notes = plot_layers.unlike(groups, 30)
+        self.assertEqual(([group.label for group in kept], notes),
+                         (["lr 0.1"], ["Alike here, and drawn once: lr 0.1, lr 0.2."]))
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         done, killed = self.make("done"), self.make("killed")
@@ -371,21 +356,13 @@ class Styles(MadeRuns):
         (live / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
         self.assertIn("unigram", plot_loss.common_levels([Run(live), Run(done)]))
 
-    def test_heads_are_those_of_the_log(self):
-        runs = [Run(self.make(name, train__seed=seed)) for name, seed in (("a", 1), ("b", 2))]
-        figure = plot_heads.plot(layout.styled(group_by_config(runs)))
-        (entropy, sink, logits), training = figure.axes[::2], figure.axes[1::2]
-        depth = [panel.lines[0].get_ydata()[1:].tolist() for panel in (entropy, sink, logits)]
-        np.testing.assert_allclose(depth, [[1.5] * 3, [0.1, 0.2, 0.3], [-0.5, 0, 0.5 - 1 / 3]])  # the mean of two heads
-        band = logits.collections[0].get_paths()[0].vertices[:, 1]
-        np.testing.assert_allclose((band.min(), band.max()), (-1, 2 / 3))  # of all heads and seeds
-        self.assertLess(logits.get_ylim()[0], -1)
-        self.assertEqual([panel.lines[0].get_ydata()[-1] for panel in training], [ys[-1] for ys in depth])
-        uniform = [panel.lines[1].get_ydata()[0] for panel in (entropy, sink)]
+    def test_bands_of_heads_and_uniform_levels(self):
+        groups = layout.styled(group_by_config([Run(self.make("a"))]))
+        (*_, logits, _) = curves.panels_of(plot_heads.HEADS, groups, [None])
+        np.testing.assert_allclose([*np.nanquantile(logits.curves[0].rows, [0, 1])], [-1, 2 / 3])
+        uniform = [axes.lines[1].get_ydata()[0] for axes in plot.heads(self.root / "a").axes[:4:2]]
         np.testing.assert_allclose(uniform, [np.log(40320) / 8, sum(1 / t for t in range(1, 9)) / 8])  # context 8
-        self.refused("plot.py", "heads", "a", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and 40")
-        (self.root / "a/heads.csv").unlink()
-        self.refused("plot.py", "heads", "a", says="a: no heads.csv; set log.layers_every above 0")
+
 
 class Ticks(unittest.TestCase):
     def test_blocks_are_ticked_evenly_and_few(self):

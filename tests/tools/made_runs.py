@@ -87,7 +87,7 @@ class MadeRuns(unittest.TestCase):
                                (("attn_out", layer / 4, "nan" if lost else 0.25), ("stream_mid", rms, ""),
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
-            metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,1,1,1,1,{loss},1")
+            metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,2,0.5,1,1,{loss},2")
         summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]),
                    **NGRAMS}
         if diverged:

@@ -186,8 +186,6 @@ def plot(picture, groups, step=None, panels=None, over_time=True, points=False, 
         if panel.by_step or len({curve.x[-1] for curve in panel.curves}) == 1:
             name_ends(axis, names)  # lines of several depths end amid other lines: the legend has their names
     set_panel_titles(axes, [panel.title for panel in shown])
-    for axis in axes[len(shown):]:
-        axis.remove()
     return figure
 
 

@@ -13,15 +13,16 @@ from lib.logs import np
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
 MARKS = 8  # markers of a long line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
-EARLY_ROWS = (0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5)  # places of an early-ended line's name, above its last point
 LONGEST_LEADER = 0.15  # from a line's end to its name in the column of names, as a share of the panel's width
 BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that lies on lines
 
 
 def set_panel_titles(panels, titles):
-    """Sets the titles of a figure's panels: all in letters of one size, so small that the widest ends before the next
-    panel, of at least 8 points. A paper's panels have less room: "during training" is left out, as the axis shows
-    it."""
+    """Removes the panels for which there is no title, and sets the titles of the others: all in letters of one size, so
+    small that the widest ends before the next panel, of at least 8 points. A paper's panels have less room: "during
+    training" is left out, as the axis shows it."""
+    for axes in panels[len(titles):]:
+        axes.remove()
     drawn = [axes.set_title(literal(text.replace(" during training", "") if for_paper() else text))
              for axes, text in zip(panels, titles)]
     lefts = sorted({round(axes.bbox.x0) for axes in panels})
@@ -70,8 +71,8 @@ def band(rows, log=False):
 
 
 def on_steps(steps, values):
-    """(steps, array (runs, steps) or (runs, steps, layers)): the values of several runs, each logged at its own steps, on
-    the union of the steps; NaN elsewhere."""
+    """(steps, array (runs, steps) or (runs, steps, layers)): the values of several runs, each logged at its own steps,
+    on the union of the steps; NaN elsewhere."""
     every = np.unique(np.concatenate(steps))
     table = np.full((len(steps), every.size, *np.shape(values[0])[1:]), np.nan)
     for row, at, value in zip(table, steps, values):
@@ -98,40 +99,26 @@ def last_point(x, values):
 
 
 def name_ends(axes, names, start=None, levels=None):
-    """Writes the name of each labelled line beside its last point, and those of `levels`, {name: height}, moved apart
-    where names would overlap. Levels and lines that end near the right edge have their names in a column right of the
-    panel, or in it from `start` on, a share of its width; the name of a line that ends earlier lies on no line, if
-    there is room. A dotted grey line leads from a name to its point. To be called last, when limits and margins are
-    final."""
+    """Writes the names of the labelled lines that end near the right edge, and those of `levels`, {name: height}, in a
+    column right of the panel, or in it from `start` on, a share of its width; moved apart where names would overlap. A
+    dotted grey line leads from a name to its point. To be called last, when limits and margins are final."""
     width, height = (72 * size for size in axes.get_position().size * axes.figure.get_size_inches())  # points
     to_axes = axes.transData + axes.transAxes.inverted()
     column, row = start or 1 + scaled(14) / width, 1.15 * text_size(10) / height
-    ends, earlier = [(to_axes.transform((0, level))[1], level_end(axes, start), name, MUTED)
-                     for name, level in (levels or {}).items()], []
+    ends = [(to_axes.transform((0, level))[1], level_end(axes, start), name, MUTED)
+            for name, level in (levels or {}).items()]
     for line in [line for line in axes.lines if line.get_label() in map(literal, names)]:
         good = np.isfinite(line.get_ydata()) & ((line.get_ydata() > 0) | (axes.get_yscale() != "log"))
         if good.any():
             x, y = to_axes.transform(line.get_xydata()[good][-1])
-            is_early = column - x >= LONGEST_LEADER
-            (earlier if is_early else ends).append((min(max(y, 0.0), 1.0), x, line.get_label(), INK))
+            if column - x < LONGEST_LEADER:
+                ends.append((min(max(y, 0.0), 1.0), x, line.get_label(), INK))
     leader = {"arrowstyle": "-", "color": MUTED, "linestyle": DOTS, "linewidth": scaled(0.8), "relpos": (0, 0.5),
               "patchA": None, "shrinkA": scaled(3), "shrinkB": scaled(2)}
-
-    def write(y, x, name, color, text_x, text_y):
-        return axes.annotate(name, (x, y), (text_x, text_y), xycoords="axes fraction", textcoords="axes fraction",
-                             va="center", size=text_size(10), color=color, annotation_clip=False, bbox=BLANK,
-                             arrowprops=leader, zorder=7)
-
     ends.sort(key=lambda end: end[0])
-    written = [write(*end, column, text_y) for end, text_y in zip(ends, apart([y for y, *_ in ends], row))]
-    for y, x, *end in sorted(earlier):
-        text = write(y, x, *end, x + scaled(10) / width, y)
-        heights = [y + rows * row for rows in EARLY_ROWS if 0.5 * row < y + rows * row < 1] or [y]
-        places = [(text.get_position()[0], height) for height in heights]
-        if put_where_free(axes, text, places, written):
-            written.append(text)
-        else:
-            text.remove()  # the legend has it
+    for (y, x, name, color), text_y in zip(ends, apart([y for y, *_ in ends], row)):
+        axes.annotate(name, (x, y), (column, text_y), xycoords="axes fraction", textcoords="axes fraction", va="center",
+                      size=text_size(10), color=color, annotation_clip=False, bbox=BLANK, arrowprops=leader, zorder=7)
 
 
 def level_end(axes, start=None):
@@ -141,7 +128,7 @@ def level_end(axes, start=None):
 
 def put_where_free(axes, note, places, others):
     """Puts an annotation at the first of the places where its text lies on no line and on none of the other texts, else
-    on no other text, else at the first place. Returns whether it lies on no other text."""
+    on no other text, else at the first place."""
     renderer = axes.figure.canvas.get_renderer()
 
     def box_of(annotation):  # without its leader
@@ -157,9 +144,7 @@ def put_where_free(axes, note, places, others):
         if not any(map(box.overlaps, boxes)):
             near = box.padded(scaled(2) / 72 * axes.figure.dpi)  # half a marker
             free[any(path.intersects_bbox(near, filled=False) for path in paths)].append(place)
-    found = [*free[False], *free[True]]
-    note.set_position([*found, *places][0])
-    return bool(found)
+    note.set_position([*free[False], *free[True], *places][0])
 
 
 def apart(heights, least):

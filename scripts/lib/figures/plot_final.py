@@ -104,8 +104,6 @@ def plot(groups, x=None, y=LOSS, ylim=None):
         write_unit(axes, UNIT if y == LOSS else y)
         name_ends(axes, [], levels=draw_levels(axes, {} if scale and scale.kind == "log" else levels))
     set_panel_titles(panels, [facet for facet, _ in faceted])
-    for empty in panels[len(faceted):]:
-        empty.remove()
     return figure
 
 

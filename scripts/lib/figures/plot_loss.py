@@ -213,8 +213,6 @@ def plot(groups, x="step", ylim=None, last=None):
         label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x,
                    (first, max(table[-1, X] for table in tables.values())), names)
     set_panel_titles(panels, [facet for facet, _ in faceted])
-    for empty in panels[len(faceted):]:
-        empty.remove()
     if not for_paper():
         add_marks(figure, marks)
     return figure

@@ -1,5 +1,5 @@
-"""The panels that the page's script draws: lines, bands, marks, limits and ticks, thinned so that a page of thirty runs is
-small."""
+"""The panels that the page's script draws: lines, bands, marks, limits and ticks, thinned so that a page of thirty runs
+is small."""
 
 import math
 
@@ -17,8 +17,8 @@ QUANTITIES = ("grad", "rms")
 
 
 def rounded(values, digits=3):
-    """A number, or an array as lists of numbers, with the digits that the page needs; None for what is not finite, which
-    JSON cannot hold."""
+    """A number, or an array as lists of numbers, with the digits that the page needs; None for what is not finite,
+    which JSON cannot hold."""
     if np.ndim(values):
         return [rounded(value, digits) for value in values]
     return float(f"{values:.{digits}g}") if math.isfinite(values) else None
@@ -49,15 +49,16 @@ def layers_of(group):
             steps, tables[name, quantity] = on_steps([s.steps for s in seeds], [getattr(s, quantity) for s in seeds])
     lines = 3 if len(group.runs) > 1 else 1
     shown = thinned(steps.size, MOST_NUMBERS // (2 * lines * tables["stream", "rms"].shape[2] * len(names)))
-    sites = {name: {quantity: [rounded(lists) for lists in np.stack(band(tables[name, quantity][:, shown], log=True)[:lines], 1)]
-                    for quantity in QUANTITIES} for name in names}
+    sites = {name: {} for name in names}
+    for (name, quantity), table in tables.items():
+        sites[name][quantity] = rounded(np.stack(band(table[:, shown], log=True)[:lines], axis=1))
     return {"steps": steps[shown].tolist(), "sites": sites}, tables
 
 
 def losses_of(group, tables, scale):
-    """{"train", "val": lists of the mean and the ends of its band; "x", "at": {axis: their places}; "ends": [(index in x,
-    loss)] of diverged runs; "marks": [(x or at, index, whether above, text)] of the farthest values outside the limits}.
-    `tables`: {axis: {run: as loss_table has it}}."""
+    """{"train", "val": lists of the mean and the ends of its band; "x", "at": {axis: their places}; "ends": [(index in
+    x, loss)] of diverged runs; "marks": [(x or at, index, whether above, text)] of the farthest values outside the
+    limits}. `tables`: {axis: {run: as loss_table has it}}."""
     log = scale.kind == "log"
     drawn = {name: plot_loss.losses_of(group, rows, log, MOST_LOSSES) for name, rows in tables.items()}
     losses = drawn["step"]
@@ -106,7 +107,8 @@ def page_data(groups):
     scale = plot_loss.scale_for(trained, tables["step"], levels)
     sites = {}
     for site, quantity in dict.fromkeys(key for _, values in layers.values() for key in values):
-        having = [(group, values[site, quantity]) for group, (_, values) in layers.items() if (site, quantity) in values]
+        having = [(group, values[site, quantity]) for group, (_, values) in layers.items()
+                  if (site, quantity) in values]
         sound = [values[:, :1] if group.diverged else values for group, values in having]
         values = [near(values, sound) if group.diverged else values for group, values in having]
         sites.setdefault(site, {})[quantity] = axis(scale_of(values, log=True) or scale_between(0.1, 1, "log"))
