@@ -13,7 +13,8 @@ placement differs. The rule: a config is compared with the one that has the base
 same other keys; if there is none, with the first earlier config that differs from it in one key, else with the base. So
 pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config is compared with its
 earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other keys.
-Remarks say how the configs differ, which results stand out, and what cannot be concluded.
+Where the best learning rates of two configs differ, the configs are also compared at these. Remarks say how the configs
+differ, which results stand out, and what cannot be concluded.
 
 Losses are in nats per character. final val: final_val_loss of each run's summary.json, the loss of the whole validation
 text after the last step; best val: the lowest during training, on eval.batches; grad first/last: gradient norm of block

@@ -478,7 +478,7 @@ class Command(CompareTest):
         self.assertIn("- pre against post: ", self.compare("runs/post-1", "runs"))
         self.assertIn("- post against pre: ", self.compare("runs"))  # by alphabet post came first
         for arguments, code, words in ((("runs", "--base", "per"), 2,
-                                        "--base: got per; expected a run's folder, one of these, or a value in them: pre"),
+                                        "--base: got per; expected a run's folder, a label, or a value in one: pre; post"),
                                        (("nowhere",), 2, "nowhere: no such folder"),
                                        (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"),
                                        (("--csv", "--json", "runs"), 2, "not allowed with")):
@@ -503,7 +503,7 @@ class Command(CompareTest):
                       "Student's t at 5%):\n\n| setting | warm-up 0 | warm-up 1 minus warm-up 0 |\n|---|---|---|\n"
                       "| L 2 | 2.0000 ± 0 | +0.700 ± 0.058* |\n", shown)
         for arguments, words in ((("--by", "train.lr"), "in which the runs do not differ; they differ in model.n_lay"),
-                                 (("--metric", "height"), "--metric: got height; expected one of best_val_loss, ")):
+                                 (("--metric", "status"), "--metric: got status; expected one of best_val_loss, ")):
             self.assertIn(words, self.compare("runs", *arguments, code=2))
 
     def test_configs_at_the_best_rate_of_each(self):

@@ -53,8 +53,9 @@ def columns_with(metric, columns, runs):
     """The columns, as METRICS has them, and that of a metric that is not among them. ScriptError: no run has it."""
     if metric in [key for key, _, _ in columns]:
         return columns
-    if not any(metric in run.record for run in runs):
-        known = dict.fromkeys([*(key for key, _, _ in columns), *(key for run in runs for key in run.record)])
+    known = dict.fromkeys([*(key for key, _, _ in columns), *(key for run in runs for key in run.record)])
+    del known["status"]
+    if metric not in known:
         raise ScriptError(f"--metric: got {printable(metric)}; expected one of {', '.join(map(printable, known))}")
     return [*columns, (metric, metric, kind_of(metric))]
 

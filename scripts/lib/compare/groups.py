@@ -102,9 +102,9 @@ def base_of(groups, name=None):
     named = [(group, None) for group in groups if name is None or group.is_named(name)]
     named += [(group, key) for group in groups for key, text in group.parts.items() if text == name and key != RUN]
     if not named:
-        labels = "; ".join(group.label for group in groups)
-        raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, one of these, or a value in them: "
-                          f"{labels}")
+        values = dict.fromkeys(text for group in groups for text in group.parts.values())
+        raise ScriptError(f"--base: got {printable(name)}; expected a run's folder, a label, or a value in one: "
+                          f"{'; '.join(values)}")
     return named[0]
 
 
