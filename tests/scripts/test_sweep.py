@@ -347,8 +347,8 @@ class Runs(SweepTest):
         self.assertEqual(out.count("out/summary.csv: Is a directory"), 1)
         self.assertRegex(errors, r"^\[sweep\] out/summary.csv: Is a directory; .*\n$")
         os.rmdir(self.path("out/summary.csv"))
-        self.end(self.begin(**self.stub("[ $4 = out/steps=4 ] && rmdir out/summary.csv || mkdir -p out/summary.csv")),
-                 0)
+        self.end(self.begin(**self.stub('case "$*" in *out/steps=4*) rmdir out/summary.csv ;; '
+                                        '*) mkdir -p out/summary.csv ;; esac')), 0)
         self.assertEqual(self.statuses(), ["done"] * 3)
 
     def test_a_table_of_someone_else_is_never_replaced(self):
