@@ -216,12 +216,13 @@ NOTE_SIZE = 9.5  # points
 def _legend_shape(texts, width):
     """(rows, columns) of the flattest legend that fits `width`, in inches, in columns as even as Matplotlib fills
     them."""
-    for columns in range(len(texts), 1, -1):
-        parts = np.array_split(texts, columns)
-        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, part))) for part in parts]
+    rows, columns = 0, 0
+    for rows in range(1, len(texts) + 1):
+        columns = -(-len(texts) // rows)
+        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, part))) for part in np.array_split(texts, columns)]
         if sum(widths) < width - scaled(LEGEND_MARGIN):
-            return len(parts[0]), columns
-    return len(texts), 1
+            break
+    return rows, columns
 
 
 def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),

@@ -10,7 +10,7 @@ from lib.figures.drawing import drawing
 from lib.figures.layout import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
 from lib.figures.panels import draw, set_scale, whole_x, write_unit
 from lib.figures.scale import scale_of
-from lib.figures.plot_final import draw_losses
+from lib.figures.plot_final import draw_losses, set_values
 from lib.logs import np
 from papers.lib.papers import UNIGRAM
 from PIL import Image  # Matplotlib depends on it
@@ -64,18 +64,14 @@ def losses_by_rate(runs, title, panels, lines):
     figure, axes = figure_of(len(panels), title, f"{seeds_of(runs, 'bars')}; dotted: the unigram level, {UNIGRAM}",
                              [(name, color, "-") for name, color in colors.items()])
     rates = sorted({row["lr"] for row in runs.rows}, key=float)
-    lowest = min(runs.losses())
     for panel, (name, shared) in zip(axes, panels.items()):
         panel.set_title(name)
+        set_values(panel, "learning rate", [float(rate) for rate in rates])
         for label, own in lines.items():
             losses = {float(rate): runs.losses(**shared, **own, lr=rate) for rate in rates}
             draw_losses(panel, losses, Line(label, colors[label]), markers[label])
         panel.axhline(UNIGRAM, color=MUTED, linewidth=1, linestyle=DOTS)
-        panel.set_xscale("log")
-        panel.set_xticks([float(rate) for rate in rates], rates)
-        panel.minorticks_off()
-        panel.set_xlabel("learning rate")
-        panel.set_ylim(lowest - 0.1, 3.2)
+        panel.set_ylim(min(runs.losses()) - 0.1, 3.2)
         write_unit(panel, "final validation loss (nats)")
     return figure
 
