@@ -194,7 +194,7 @@ void explain_arithmetic() {
 == 1. One vector, rescaled in six ways ==
 Over many layers sums grow or shrink; rescaling brings each vector to one size.
 All but DyT and Derf give the same output for x and 10x.
-  try: normscope explain --norm rmsnorm --vector 1,2,3,4
+  try: build/normscope explain --norm rmsnorm --vector 1,2,3,4
 
 )";
   print({{"x", "", x}});
@@ -207,7 +207,7 @@ All but DyT and Derf give the same output for x and 10x.
 == 2. Layer norm, step by step ==
 Each token gets mean 0 and variance 1; γ and β, learned from 1 and 0, then give
 each feature the scale and shift that lower the loss.
-  try: normscope explain --vector 1,2,3,4 --gain 1,2,1,2 --bias 0.5
+  try: build/normscope explain --vector 1,2,3,4 --gain 1,2,1,2 --bias 0.5
 
 )";
   explain_norm(norm_row(NormKind::layernorm), {1, 4, 1, x}, {{1, 2, 1, 2}, {0.5}});
@@ -215,7 +215,7 @@ each feature the scale and shift that lower the loss.
 == 3. Axes: which numbers share a mean and a variance ==
 Two sequences of two tokens of four features: the fewest with four different
 results. Batch and instance norm average over later tokens, so causality fails.
-  try: normscope check configs/deep_pre.json --set model.norm=batchnorm
+  try: build/normscope check configs/deep_pre.json --set model.norm=batchnorm
 
 )";
   explain_axes({4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}}, {});
@@ -223,7 +223,7 @@ results. Batch and instance norm average over later tokens, so causality fails.
 == 4. Running statistics of batch norm ==
 A single text has no batch, so evaluation uses averages that training moves:
 0.9·old + 0.1·batch. model.safetensors has them: running_mean, running_var.
-  try: normscope train configs/deep_pre.json --set model.norm=batchnorm
+  try: build/normscope train configs/deep_pre.json --set model.norm=batchnorm
 
   batch    running mean               running variance (batches over n − 1)
            0                          1
@@ -250,13 +250,13 @@ multiplies it by N′, about 1/size of the sum.
   std::cout << R"(== 6. Without the residual ==
 y = x + F(x) has dx = (1 + F′) dy, y = F(x) only dx = F′ dy. With F′ = 0.1, 12
 sublayers multiply a gradient by 1.1^12 = 3.138 or by 0.1^12 = 1e-12.
-  try: normscope train configs/deep_pre.json --set model.residual=false
+  try: build/normscope train configs/deep_pre.json --set model.residual=false
        (validation loss 3.08, letter frequencies; with the residual 2.46)
 
 == 7. Without norms ==
 A larger x makes a larger F(x): sublayers multiply x and its gradient. Behind a
 norm they add. F(x) = x/2 twelve times: 1.5^12 = 129.7, but 1 + 12·0.5 = 7.
-  try: normscope probe configs/deep_pre.json --set model.norm=none
+  try: build/normscope probe configs/deep_pre.json --set model.norm=none
        (the stream grows 310-fold; with norms 2.3)
 )";
 }

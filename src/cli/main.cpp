@@ -67,7 +67,7 @@ void print_help(std::ostream& out) {
          "fastest):\n ";
   for (const InstructionSet& set : instruction_sets())
     out << ' ' << set.name << (set.is_supported ? "" : " (not on this machine)");
-  out << "\n\n`normscope COMMAND --help` says more. Start with: normscope train configs/quickstart.json\n";
+  out << "\n\n`normscope COMMAND --help` says more. Start with: build/normscope train configs/quickstart.json\n";
 }
 
 Exit dispatch(int argc, char** argv) {

@@ -354,7 +354,7 @@ class Past(ResumeTest):
         for out, seed in (("fresh", 1), ("other", 2)):
             self.train(out, {"train": {"steps": 30, "seed": seed}})
         compared = json.loads(self.script("compare.py", "run", "fresh", "other", "--json").stdout)
-        self.assertEqual([(entry["label"], entry["seeds"]) for entry in compared["runs"]],
+        self.assertEqual([(entry["label"].split(" · ")[-1], entry["seeds"]) for entry in compared["runs"]],
                          [("steps 25 until 25", [1]), ("one schedule", [1, 2])])
         self.assertNotIn("repeat", {remark["kind"] for remark in compared["remarks"]})
 

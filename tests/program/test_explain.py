@@ -121,7 +121,7 @@ class Explain(CliTest):
         self.assertIn("1 + 12·0.5 = 7.", page)
 
     def test_the_lesson_s_commands(self):
-        for command, arguments in re.findall(r"try: normscope (\w+) (.*)", self.explain("--all")):
+        for command, arguments in re.findall(r"try: build/normscope (\w+) (.*)", self.explain("--all")):
             arguments = arguments.replace("configs/", os.path.join(ROOT, "configs/")).split()
             self.normscope("explain" if command == "explain" else "config", *arguments)
 
