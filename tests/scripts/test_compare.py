@@ -596,6 +596,10 @@ class Command(CompareTest):
             ("text", "0", "10", both("another text")),
             ("copy", "5", "10", "pre: no runs; 3 runs with the trajectory_hash of one in half")])
         self.assertRegex(rows[-1]["remarks"], "^none: no such folder; .*; pre: no runs; post: no runs$")
+        for damaged in (table.replace('"seeds"', '"sed"'), table.replace(" [1", " 1")):
+            self.write("ranges.md", damaged)
+            self.assertIn("the comment below the table of `teacher` is damaged",
+                          self.compare("half", "--check", "ranges.md", code=2))
 
     def test_the_table_of_rates_says_what_its_asterisk_means(self):
         self.clear()

@@ -16,6 +16,7 @@ import statistics
 from collections import namedtuple
 
 from lib.base.command import ScriptError, printable
+from lib.base.files import JSON
 from lib.base.keys import fields
 from lib.base.tables import markdown_table
 from lib.compare.comparison import METRICS
@@ -23,7 +24,6 @@ from lib.compare.comparison import METRICS
 KINDS = {title: (key, kind) for key, title, kind in METRICS if kind != "speed"}  # of columns that may have ranges
 DIVERGED, NONE = "diverged", "-"
 TABLE = re.compile(r"^\|[^\n]*\n\|-[^\n]*\n(?:\|[^\n]*(?:\n|\Z))+(?:<!--[^\n]*\n(?:{[^\n]*\n)+-->\n?)?", re.MULTILINE)
-SHOWN = 3  # keys that differ
 
 
 class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
@@ -43,14 +43,22 @@ class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
 
 
 def tables_in(text):
-    """The Ranges of a Markdown text, in their order; other tables are passed over."""
+    """The Ranges of a Markdown text, in order; other tables are passed over. ScriptError: a comment is damaged."""
     tables = []
     for match in TABLE.findall(text):
         lines = match.splitlines()
         (folder, *titles), _, *rows = [[cell.strip() for cell in line.strip()[1:-1].split("|")]
                                        for line in lines if line.startswith("|")]
         if titles and KINDS.keys() >= {*titles} and all(len(row) == len(titles) + 1 for row in rows):
-            common, *asked = [json.loads(line) for line in lines if line.startswith("{")] or [{}]
+            try:
+                common, *asked = [JSON.decode(line) for line in lines if line.startswith("{")] or [{}]
+                is_whole = len(asked) in (0, len(rows)) and all({"config", "seeds"} <= {*common, *part}
+                                                                for part in asked)
+            except ValueError:
+                is_whole = False
+            if not is_whole:
+                raise ScriptError(f"the comment below the table of {printable(folder)} is damaged: expected a line of "
+                                  "JSON for all rows and one for each, as --ranges prints them")
             tables.append(Ranges(folder.strip("`"), titles, {label: cells for label, *cells in rows},
                                  {row[0]: common | part for row, part in zip(rows, asked)}))
     return tables
@@ -155,9 +163,8 @@ def changes(asked, made):
     keys = [key for key in {**asked, **made} if key not in ("config", "seeds") and asked.get(key) != made.get(key)]
     if not keys and asked["config"] != made["config"]:
         return ["another config, though no key is set to another value: of another version of normscope"]
-    texts = ["another text" if key == "text" else
-             f"{printable(key)} {shown(made, key)}, expected {shown(asked, key)}" for key in keys]
-    return texts[:SHOWN] + [f"{len(keys) - SHOWN} more keys"] * (len(keys) > SHOWN)
+    return ["another text" if key == "text" else f"{printable(key)} {shown(made, key)}, expected {shown(asked, key)}"
+            for key in keys]
 
 
 def missing_seeds(seeds, group):
