@@ -1,5 +1,6 @@
 """What the configs of runs say but for the seed: the keys that have an effect, and the difference of two configs."""
 
+import functools
 import json
 import math
 from collections import namedtuple
@@ -45,6 +46,11 @@ class Config:
                   and "x-text" not in fields()[key] and value != fields()[key].get("default")}
         return {**stated, **self.run.history, "text": self.run.text_hash}
 
+    @functools.cached_property
+    def _value_of(self):
+        """{key: its value} of all keys: differences are taken of every pair of many configs."""
+        return {key: self.value(key) for key in fields()}
+
     def minus(self, other):
         """The Difference of this config from another. A change follows from others, and was not chosen, if the key has
         no effect in one of them, if both have its derived default, or if the key is train.steps and both train on
@@ -52,14 +58,14 @@ class Config:
         named = {entry: {*self.named_keys[entry], *other.named_keys[entry]} for entry, name in other.names.items()
                  if entry != CASE and self.names.get(entry, name) != name}
         cause_of = {key: entry for entry, keys in named.items() for key in keys}
-        derived = {*self.run.config.get("$derived", ())} & {*other.run.config.get("$derived", ())}
         changes, incomparable = [], []
-        for key in fields():
-            before, after = other.value(key), self.value(key)
-            if key not in self.values and key not in other.values or before == after:
+        for key, after in self._value_of.items():
+            before = other._value_of[key]
+            if before == after or key not in self.values and key not in other.values:
                 continue
             keeps_tokens = key == STEPS and _same_tokens(self, other)
-            follows = (key in self.values) != (key in other.values) or key in derived or keeps_tokens
+            are_derived = all(key in config.run.config.get("$derived", ()) for config in (self, other))
+            follows = (key in self.values) != (key in other.values) or are_derived or keeps_tokens
             changes.append(Change(key, before, after, cause_of.get(key, "" if follows else key)))
             if key.startswith("data.") or key == STEPS and not keeps_tokens:
                 incomparable.append(key)
