@@ -56,11 +56,9 @@ std::vector<Way<float>> bf16_ways() {
       by_provider<float>("native in bf16", GemmProvider::native, Precision::bf16),
       by_provider<float>("openblas in bf16", GemmProvider::openblas, Precision::bf16)};
   for (const InstructionSet& set : instruction_sets()) {
-    if (!set.is_supported) continue;
-    ways.push_back({std::string(set.name) + " in bf16", [&set](const Gemm<float>& g) {
-                      if (set.pairs != nullptr) return gemm_native(*set.pairs, g);
-                      gemm_native(set.kernels->rounding_gemm, g);
-                    }});
+    if (!set.is_supported || set.pairs == nullptr) continue;
+    ways.push_back(
+        {std::string(set.name) + " in bf16", [&set](const Gemm<float>& g) { gemm_native(*set.pairs, g); }});
   }
   if (can_emulate_amx) {
     ways.push_back({"emulated tiles", [](const Gemm<float>& g) { gemm_native(*emulated_amx(), g); }});

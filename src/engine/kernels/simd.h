@@ -6,7 +6,7 @@
 //
 //   avx512_amx    floats by AVX-512, pairs of bf16 by AMX
 //   avx512_bf16   floats by AVX-512, pairs of bf16 by AVX512-BF16
-//   avx512, avx2  floats by AVX-512, or by AVX2 and FMA; bf16 by rounded operands, multiplied as floats
+//   avx512, avx2  floats by AVX-512, or by AVX2 and FMA; bf16 by rounded copies, multiplied as floats
 //   baseline      the same by SSE2 or NEON
 #pragma once
 
@@ -53,7 +53,6 @@ struct KernelTable {
 struct SimdKernels {
   KernelTable<float> table;
   GemmKernel<float> gemm;
-  GemmKernel<float> rounding_gemm;  // the same product of operands that it rounds to bf16 while it packs them
 
   // Attention's softmaxes (kernels/simd/softmax.h), in place: S becomes P∘mask; S and dP become P∘mask and
   // dS.
@@ -71,7 +70,7 @@ struct InstructionSet {
   const char *name,
       *name_of_floats;  // name_of_floats: the name of the set that has these kernels and no pairs
   const SimdKernels* kernels;
-  const GemmKernel<Bf16Pair>* pairs;  // products of bf16; null: by kernels->rounding_gemm
+  const GemmKernel<Bf16Pair>* pairs;  // products of bf16; null: by kernels->gemm, of rounded copies
   bool is_supported;                  // by this machine
   bool is_fastest;  // on this machine: its pairs are faster than rounded floats (or it has none)
 };

@@ -94,9 +94,8 @@ void gemm(GemmProvider provider, const Gemm<Real>& product) {
   if constexpr (std::is_same_v<Real, float>) {
     if (provider == GemmProvider::automatic) provider = GemmProvider::native;
     if (g.precision == Precision::bf16) {
-      const InstructionSet& set = instruction_set();
-      if (provider == GemmProvider::native && set.pairs != nullptr) return gemm_native(*set.pairs, g);
-      if (provider == GemmProvider::native) return gemm_native(set.kernels->rounding_gemm, g);
+      const GemmKernel<Bf16Pair>* pairs = instruction_set().pairs;
+      if (provider == GemmProvider::native && pairs != nullptr) return gemm_native(*pairs, g);
       g.a = rounded<struct RoundedA>(g.a);
       g.b = rounded<struct RoundedB>(g.b);
     }

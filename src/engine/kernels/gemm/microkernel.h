@@ -190,11 +190,6 @@ inline void round_to_bf16(Index rows, Index cols, const float* x, Index ldx, flo
   }
 }
 
-inline void pack_rounded_panel(const Matrix<float>& b, float* panel) {
-  pack_panel(b, panel);
-  round_to_bf16(1, b.rows * NR, panel, 0, panel, 0);
-}
-
 // --- register tiles ---
 
 inline Vec load_element(const float* p) { return load(p); }
@@ -226,14 +221,12 @@ constexpr bool has_tall_bands = MR > 8;  // of 14 rows, not of 6
 // they are further apart, its lines fall into so few sets of the caches that they leave even the L2 cache
 // between two panels.
 constexpr Index min_panels = 8, max_stride = has_tall_bands ? 256 : 0;
-constexpr Index row_copy_size = KC + lanes, band_copy_size = MR * row_copy_size;
+constexpr Index band_copy_size = MR * KC + lanes;
 
 // Copy all bands, some rows of A's memory at a time; copies + i * band_copy_size becomes the i-th. Stores run
 // past the end of a copied row; the next row overwrites these numbers. Loads run past it too, into A's next
 // row, but for A's last row.
-template <bool rounds>
 inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
-  const auto rounded = [](Vec v) { return rounds ? nearest_bf16(v) : v; };
   const Index m = bands.begin(bands.count), whole_rows = a.stride >= lanes ? k - 1 : 0;
   for (Index first = 0; first < k; first += prefetch_distance) {
     const Index last = k - first < prefetch_distance ? k : first + prefetch_distance;
@@ -247,19 +240,10 @@ inline void copy_bands(const Bands& bands, Index k, const OperandA<float>& a, fl
       float* to = copies + band * band_copy_size + first * rows;
       for (Index p = first; p < last; ++p, from += a.stride, to += rows) {
         for (Index r = 0; r < rows; r += lanes) {
-          store(to + r, rounded(load_part(from + r, p < whole_rows ? lanes : rows - r)));
+          store(to + r, load_part(from + r, p < whole_rows ? lanes : rows - r));
         }
       }
     }
-  }
-}
-
-// The same of an A that is not transposed: row r of a band becomes row_copy_size numbers, the first k of them
-// its own.
-inline void copy_rounded_rows(const Bands& bands, Index k, const OperandA<float>& a, float* copies) {
-  for (Index band = 0; band < bands.count; ++band) {
-    const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
-    round_to_bf16(rows, k, a.data + i * a.stride, a.stride, copies + band * band_copy_size, row_copy_size);
   }
 }
 
@@ -370,8 +354,8 @@ inline void prefetch_tile(Index rows, const TileOutput& out) {
 }
 
 // C (m, n) by the calling thread: for each chunk of B that stays in the L2 cache, for each band of rows, for
-// each panel of the chunk. `rounds`: A is rounded to bf16.
-template <class Element, bool rounds = false>
+// each panel of the chunk.
+template <class Element>
 void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const OperandB<Element>& b,
                   const TileOutput& out) {
   constexpr Index worth_prefetching = 48;  // steps of k; a shorter tile is done before its C could arrive
@@ -385,11 +369,9 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
   const Bands bands(m);
   const Element* copies = nullptr;
   if constexpr (std::is_same_v<Element, float>) {
-    const bool copies_bands =
-        a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR;
-    if (rounds || copies_bands) {
+    if (a.transposed && a.stride > max_stride && bands.count > 1 && n >= min_panels * NR) {
       float* room = thread_scratch<float, struct BandCopies>(bands.count * band_copy_size);
-      a.transposed ? copy_bands<rounds>(bands, k, a, room) : copy_rounded_rows(bands, k, a, room);
+      copy_bands(bands, k, a, room);
       copies = room;
     }
   }
@@ -399,9 +381,7 @@ void macro_kernel(Index m, Index n, Index k, const OperandA<Element>& a, const O
     for (Index band = 0; band < bands.count; ++band) {
       const Index i = bands.begin(band), rows = bands.begin(band + 1) - i;
       OperandA<Element> a_band = a.from(i, 0);
-      if (copies != nullptr) {
-        a_band = {copies + band * band_copy_size, a.transposed ? rows : row_copy_size, a.transposed};
-      }
+      if (copies != nullptr) a_band = {copies + band * band_copy_size, rows, true};
       // What is prefetched meanwhile, if A is not transposed: the next band, or, if bands are copied, the
       // same band of the tile of C below. If its rows lie one behind the other, each panel prefetches an
       // equal part of them; otherwise each prefetches a row.
