@@ -364,7 +364,7 @@ Outcome first_weights(const CheckInput& given) {
   Worst worst;
   for (const Parameter& p : model.layout().list()) {
     const double* w = model.parameters.at(p);
-    if (!p.is_matrix()) {
+    if (!p.is_drawn()) {
       const double start = first_number(model.config(), p);
       for (Index i = 0; i < p.size; ++i)
         worst.add(p.name, std::abs(w[i] - start), start != 0 ? std::abs(start) : 1);

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "kernels/gemm/gemm.h"
+#include "core/types.h"
 #include "model/config.h"
 
 namespace normscope {

@@ -33,17 +33,17 @@ class MpiRanks : public Ranks {
                 from, MPI_COMM_WORLD);
   }
 
-  void exchange_slices(const std::vector<float>& block, std::vector<float>& received) const override {
-    const Slices sent = slices_of(std::ssize(block));
+  void exchange_slices(const std::vector<float>& numbers, std::vector<float>& received) const override {
+    const Slices sent = slices_of(std::ssize(numbers));
     received.resize(Index{sent.counts[rank_]} * size_);
     const Slices got = slices_of(std::ssize(received));
-    MPI_Alltoallv(block.data(), sent.counts.data(), sent.begins.data(), MPI_FLOAT, received.data(),
+    MPI_Alltoallv(numbers.data(), sent.counts.data(), sent.begins.data(), MPI_FLOAT, received.data(),
                   got.counts.data(), got.begins.data(), MPI_FLOAT, MPI_COMM_WORLD);
   }
 
-  void gather_slices(std::vector<float>& block) const override {
-    const Slices slices = slices_of(std::ssize(block));
-    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, block.data(), slices.counts.data(), slices.begins.data(),
+  void gather_slices(std::vector<float>& numbers) const override {
+    const Slices slices = slices_of(std::ssize(numbers));
+    MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, numbers.data(), slices.counts.data(), slices.begins.data(),
                    MPI_FLOAT, MPI_COMM_WORLD);
   }
 

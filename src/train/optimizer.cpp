@@ -95,7 +95,7 @@ UpdateRule<Real> Optimizer<Real>::rule_of(const ParameterPart& part, Index numbe
   const TrainConfig& c = config_;
   const Parameter& p = layout_[part.parameter];
   const auto scale = static_cast<Real>(gradient_scale);
-  const auto decay = static_cast<Real>(p.is_matrix() ? 1 - lr * c.weight_decay : 1.0);
+  const auto decay = static_cast<Real>(p.has_weight_decay() ? 1 - lr * c.weight_decay : 1.0);
   if (uses_muon(part)) {
     const double rate = muon_rate(lr, part.size / p.cols(), p.cols());
     return AlongDirection<Real>{.decay = decay, .lr = static_cast<Real>(rate)};

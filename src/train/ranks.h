@@ -1,5 +1,4 @@
-// The processes that share a run, called ranks as in MPI, and the sum of their gradients. A run of one
-// process has one rank.
+// The processes that share a run, called ranks as in MPI. A run of one process has one rank.
 #pragma once
 
 #include <memory>
@@ -37,12 +36,13 @@ class Ranks {
   virtual void broadcast(void* /*bytes*/, std::size_t /*count*/, int /*from*/ = 0) const {}
   std::string broadcast_text(std::string text, int from = 0) const;  // of that rank
 
-  // Rank r owns numbers [slice_begin(n, r), slice_begin(n, r + 1)) of a block of n.
+  // Rank r owns numbers [slice_begin(n, r), slice_begin(n, r + 1)) of n.
   Index slice_begin(Index n, int r) const { return n * r / size_; }
-  // Sets `received` to this rank's slice of every rank's block, in the order of ranks. (MPI_Alltoallv)
-  virtual void exchange_slices(const std::vector<float>& /*block*/, std::vector<float>& /*received*/) const {}
-  // Sends each rank's slice of the block to all. (MPI_Allgatherv)
-  virtual void gather_slices(std::vector<float>& /*block*/) const {}
+  // Sets `received` to this rank's slice of every rank's numbers, in the order of ranks. (MPI_Alltoallv)
+  virtual void exchange_slices(const std::vector<float>& /*numbers*/,
+                               std::vector<float>& /*received*/) const {}
+  // Sends each rank's slice of the numbers to all. (MPI_Allgatherv)
+  virtual void gather_slices(std::vector<float>& /*numbers*/) const {}
 
   // Runs work() and returns its result, if it has one. If it throws an Error on any rank, all ranks leave and
   // throw that of the first of them.
@@ -91,27 +91,5 @@ inline Ranks& one_rank() {
 
 // The ranks that mpirun or srun started. Usage Error: this build has no MPI.
 std::unique_ptr<Ranks> mpi_ranks();
-
-// The sum of a step's micro-batch gradients, added in their order 0 ... n-1, each computed from zero, so that
-// its bits depend neither on the number of ranks nor on threads. Ranks take micro-batches in turn. After each
-// round every rank receives its slice of the round's gradients and adds them; finish() gathers the slices.
-// The slice of an only rank is the whole block.
-class GradientSum {
- public:
-  // Gradients are blocks of `size` numbers. Keeps a reference to `ranks`.
-  GradientSum(Index size, const Ranks& ranks);
-
-  // Adds micro-batches [first, first + count); rank r has that of first + r in `gradients`.
-  void add(const std::vector<float>& gradients, Index first, Index count);
-
-  // gradients = the sum, on all ranks.
-  void finish(std::vector<float>& gradients) const;
-
- private:
-  const Ranks& ranks_;
-  const Index begin_;         // of this rank's slice
-  std::vector<float> slice_;  // the sum so far
-  std::vector<float> received_;
-};
 
 }  // namespace normscope

@@ -12,6 +12,7 @@
 #include "logs/site_stats.h"
 #include "model/model.h"
 #include "train/optimizer.h"
+#include "train/gradient_sum.h"
 #include "train/ranks.h"
 
 namespace normscope {

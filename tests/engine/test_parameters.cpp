@@ -22,7 +22,7 @@ void check_deviations(const ModelConfig& config, Expected expected) {
   ParameterBuffer<double> values(layout);
   initialise(config, layout, 3, values);
   for (const Parameter& p : layout.list()) {
-    if (!p.is_matrix()) continue;
+    if (!p.is_drawn()) continue;
     const int parts = p.name.ends_with("attn.qkv.weight") ? 3 : 1;
     const auto size = static_cast<std::size_t>(p.size / parts);
     for (int part = 0; part < parts; ++part) {
@@ -70,7 +70,7 @@ TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its 
     CHECK(p.offset % 16 == 0);
     end = p.offset + p.size;
     total += p.size;
-    if (p.is_matrix()) continue;
+    if (p.is_drawn()) continue;
     const float start = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
     CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == start; }));
   }

@@ -206,7 +206,7 @@ FAULTS = [
      [("model/init.cpp", "p.role == «Role::branch_output» && config.init.zero_branches", "Role::matrix")],
      ZERO_BRANCHES, {6}),
     ("zero_branches of the FFN alone", "model/init.cpp",
-     [("model/init.cpp", "if («is_zero» || !p.is_matrix())", "(is_zero && p.name.find(\"ffn\") != p.name.npos)")],
+     [("model/init.cpp", "if («is_zero» || !p.is_drawn())", "(is_zero && p.name.find(\"ffn\") != p.name.npos)")],
      ZERO_BRANCHES, {6}),
     ("gains that start at 0", "model/init.cpp",
      [("model/init.cpp", "return role == Role::norm_gain || role == Role::running_var ? «1.0» : 0.0;", "0.0")], {},

@@ -1,6 +1,6 @@
 // The sum of a step's micro-batches, and passes during the branch warm-up.
 #include "tiny_model.h"
-#include "train/ranks.h"
+#include "train/gradient_sum.h"
 #include "train/sampler.h"
 #include "train/step.h"
 

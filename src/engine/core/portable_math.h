@@ -37,7 +37,7 @@ inline double log(double x) {
   return exponent * ln2_high + (exponent * ln2_low + 2 * s * series);
 }
 
-// The series of sine and cosine for |r| <= pi/4; first neglected terms 8e-20 and 2e-18.
+// The series of sine and cosine for |r| <= pi/4; first neglected terms 8e-20 and 3e-21.
 inline double sine_series(double r) {
   double series = 1;
   for (int k = 16; k >= 2; k -= 2) series = 1 - series * r * r / (k * (k + 1));

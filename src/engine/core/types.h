@@ -48,4 +48,32 @@ struct Matrix {
   }
 };
 
+// relu: max(0, x). relu2: its square (So et al. 2021, arXiv 2109.08668). gelu: x Φ(x), Φ the normal
+// distribution function (Hendrycks & Gimpel 2016), by erf. gelu_tanh: their tanh approximation, GPT-2's.
+// silu: x/(1 + e^-x). swiglu: silu(gate) * x, of two inputs (Shazeer 2020), no function of one.
+enum class Activation { relu, gelu, gelu_tanh, silu, swiglu, relu2 };
+
+// native: our own kernels for float; doubles are multiplied by OpenBLAS. automatic: native,
+// but openblas in passes with a cache of keys and values (sampling), where most products have one row and
+// packing B takes longer than they do.
+enum class GemmProvider { automatic, openblas, native, reference };
+
+// bf16: the operands of the three products of every linear layer, the head included, and of attention's
+// products are rounded to bf16, to nearest, ties to even. The instruction of AVX512-BF16 takes subnormal
+// numbers as zero. Sums are float32, and so is all that is stored. Doubles are never rounded.
+enum class Precision { fp32, bf16 };
+
+// The provider of a model's products and the precision of their operands.
+struct GemmMode {
+  GemmProvider provider;
+  Precision precision;
+  GemmMode(GemmProvider by = GemmProvider::automatic, Precision of_operands = Precision::fp32)
+      : provider(by), precision(of_operands) {}
+
+  // The mode of passes with a cache of keys and values: `automatic` is OpenBLAS there.
+  GemmMode with_cache() const {
+    return {provider == GemmProvider::automatic ? GemmProvider::openblas : provider, precision};
+  }
+};
+
 }  // namespace normscope

@@ -104,11 +104,6 @@ struct CrossEntropy {
 
 // --- elementwise functions, statistics ---
 
-// relu: max(0, x). relu2: its square (So et al. 2021, arXiv 2109.08668). gelu: x Φ(x), Φ the normal
-// distribution function (Hendrycks & Gimpel 2016), by erf. gelu_tanh: their tanh approximation, GPT-2's.
-// silu: x/(1 + e^-x). swiglu: silu(gate) * x, of two inputs (Shazeer 2020), no function of one.
-enum class Activation { relu, gelu, gelu_tanh, silu, swiglu, relu2 };
-
 // Statistics of a tensor for layers.csv.
 struct TensorStats {
   double sum = 0, sum_squares = 0;  // squares of floats neither underflow nor overflow

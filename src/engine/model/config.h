@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/types.h"
-#include "kernels/arguments.h"
+#include "core/types.h"
 #include "model/norms.h"
 #include "model/placement.h"
 

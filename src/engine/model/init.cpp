@@ -55,7 +55,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
   for (const Parameter& p : layout.list()) {
     Real* values = parameters.at(p);
     const bool is_zero = p.role == Role::branch_output && config.init.zero_branches;
-    if (is_zero || !p.is_matrix()) {
+    if (is_zero || !p.is_drawn()) {
       double first = 0;
       if (p.role == Role::norm_alpha) {
         first = config.norm_alpha;

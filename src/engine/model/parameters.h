@@ -41,7 +41,9 @@ struct Parameter {
   double init_factor = 1;  // the placement's factor on a matrix's initial values (for qkv, on v's alone)
   std::optional<double> start = {};  // the initial value of a learned branch scale
 
-  bool is_matrix() const { return shape.size() >= 2; }  // has weight decay; not gains, biases, scales
+  bool is_matrix() const { return shape.size() >= 2; }
+  bool has_weight_decay() const { return is_matrix(); }  // not gains, biases, scales
+  bool is_drawn() const { return is_matrix(); }          // at random, at first; the others start as constants
   Index rows() const { return is_matrix() ? shape[0] : 1; }
   Index cols() const { return shape.back(); }
   bool is_norm() const {

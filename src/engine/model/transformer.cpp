@@ -110,7 +110,7 @@ struct Transformer<Real>::Forward {
   const ModelConfig& config = model.config_;
   const ParameterLayout& layout = model.layout_;
   // A cached pass is of one character, as a rule: its products of one row do not repay packing B.
-  GemmMode mode = cache != nullptr ? model.mode_.for_few_rows() : model.mode_;
+  GemmMode mode = cache != nullptr ? model.mode_.with_cache() : model.mode_;
 
   Var<Real> parameter(int index) {
     if (index == no_parameter) return {};

@@ -4,7 +4,7 @@
 //   forward     y = alpha x + branch;  y = factor x, constant or learned
 //   backward    dx = alpha dy, dbranch = dy;
 //               dx = factor dy, dfactor = sum of dy x over all elements, or over the rows of each feature
-//   saved       nothing beyond x
+//   saved       nothing beyond x; for a learned scale its factors (C)
 //   source      He et al. 2015 (arXiv 1512.03385), Bachlechner et al. 2020 (2003.04887)
 #pragma once
 

@@ -26,29 +26,6 @@
 
 namespace normscope {
 
-// native: our own kernels for float; doubles are multiplied by OpenBLAS. automatic: native,
-// but openblas in passes with a cache of keys and values (sampling), where most products have one row and
-// packing B takes longer than they do.
-enum class GemmProvider { automatic, openblas, native, reference };
-
-// bf16: the operands of the three products of every linear layer, the head included, and of attention's
-// products are rounded to bf16, to nearest, ties to even. The instruction of AVX512-BF16 takes subnormal
-// numbers as zero. Sums are float32, and so is all that is stored. Doubles are never rounded.
-enum class Precision { fp32, bf16 };
-
-// The provider of a model's products and the precision of their operands.
-struct GemmMode {
-  GemmProvider provider;
-  Precision precision;
-  GemmMode(GemmProvider by = GemmProvider::automatic, Precision of_operands = Precision::fp32)
-      : provider(by), precision(of_operands) {}
-
-  // The mode of products that have few rows: `automatic` is OpenBLAS there.
-  GemmMode for_few_rows() const {
-    return {provider == GemmProvider::automatic ? GemmProvider::openblas : provider, precision};
-  }
-};
-
 // Elementwise work that follows the product, applied to each tile while it is in the cache of the thread that
 // computed it.
 template <class Real>
