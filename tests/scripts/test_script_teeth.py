@@ -20,14 +20,14 @@ import test_instruments
 import test_papers
 import test_plots_values
 import test_predict
-from matplotlib.axes import Axes
 
 from lib.compare import groups, pairs
-from lib.figures import panels, plot_loss
+from lib.figures import panels, plot_heatmap, plot_loss
 from lib.model import forward, measures
 from lib.theory import mean_field
 from papers import centred, clustering, direction, gain, gap, radial, spikes, steady
 from papers.lib import papers
+
 
 @contextlib.contextmanager
 def replaced(function, other):
@@ -43,62 +43,24 @@ def edited(function, text, becomes):
     """The function with an edit of its source, in which the text stands once."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(text) == 1, f"{function.__name__} holds this text {source.count(text)} times, not once: {text}"
-    names = dict(function.__globals__)
-    exec(source.replace(text, becomes), names)
+    names = {}
+    exec(source.replace(text, becomes), function.__globals__, names)
     return names[function.__name__]
 
 
-def with_edit(function, text, becomes):
-    return replaced(function, edited(function, text, becomes))
+def with_edit(function, text, becomes, owner=None):
+    """Plants an edit of a function, or of a method of a class."""
+    other = edited(function, text, becomes)
+    return mock.patch.object(owner, function.__name__, other) if owner else replaced(function, other)
 
 
 def all_against_the_base(groups, base, _):
     return [pairs.pairing_with(group, base) for group in groups if group is not base]
 
 
-def drawn_upside_down(pcolormesh):
-    def draw(axes, *arguments, **options):
-        return pcolormesh(axes, *arguments[:-1], arguments[-1][::-1], **options)
-    return draw
-
-
-def with_turned_bars(errorbar):
-    def draw(axes, x, y, yerr=None, **options):
-        return errorbar(axes, x, y, yerr=None if yerr is None else yerr[::-1], **options)
-    return draw
-
-
-def with_turned_bounds(make):
-    def turned(claim, text, measure, low, high, *others):
-        make(claim, text, measure, high, low, *others)
-    return turned
-
-
-def lengthened(first, gradients, rate, decay):
-    return without_fault(first, gradients, rate, 0)
-
-
-without_fault, rises, curves = radial.law_of_length, gain.rises, spikes.curves
-
-
 def with_its_own(net, name, y, axis):
     net.own[name] = forward.Decoder.deviation(net, name, y, axis)
     return net.own[name]
-
-
-def with_whole_branches(sublayer):
-    """A forward pass whose branches grow together, whatever the block's number."""
-    def pass_through(net, x, block, *others):
-        with mock.patch.object(net, "progress", net.progress * block):
-            return sublayer(net, x, block, *others)
-    return pass_through
-
-
-def first_window(model):
-    return tuple(of_windows[:1].repeat(len(of_windows), 0) for of_windows in evenly_spaced(model))
-
-
-evenly_spaced = measures.validation_windows
 
 
 # (fault, the module of the test that must fail, the test's name, what plants the fault)
@@ -115,52 +77,53 @@ FAULTS = [
     ("Student's t with n degrees of freedom, not n - 1", test_compare, "test_verdicts",
      lambda: with_edit(pairs.verdict_on, "len(differences) - 1)", "len(differences))")),
     ("means over all seeds where half of them diverged", test_compare, "test_a_mean_over_survivors_is_biased",
-     lambda: mock.patch.object(groups.Group, "metric_values", edited(
-         groups.Group.metric_values, "len(self.diverged) == len(self.runs)", "2 * len(self.diverged) >= len(self.runs)"))),
+     lambda: with_edit(groups.Group.metric_values, "len(self.diverged) == len(self.runs)",
+                       "2 * len(self.diverged) >= len(self.runs)", groups.Group)),
     ("the median of the seeds as their line", test_plots_values, "test_loss_against_tokens_and_seconds",
      lambda: with_edit(panels.band, "np.nanmean", "np.nanmedian")),
     ("error bars upside down", test_plots_values, "test_loss_against_tokens_and_seconds",
-     lambda: mock.patch.object(Axes, "errorbar", with_turned_bars(Axes.errorbar))),
+     lambda: with_edit(plot_loss.draw_group, "spread = [losses.mean - losses.least, losses.most - losses.mean]",
+                       "spread = [losses.most - losses.mean, losses.mean - losses.least]")),
     ("a training loss that is smoothed over a tenth of its rows", test_plots_values, "test_smoothing",
      lambda: with_edit(plot_loss.smooth, "values.size / 40", "values.size / 20")),
     ("a limit that shrinks by the number of seeds, not by its root", test_predict, "test_limits",
      lambda: with_edit(mean_field.allowed, "math.sqrt(seeds)", "seeds")),
     ("a map whose blocks run downward", test_plots_values, "test_the_cells_drawn_are_the_values_block_upward",
-     lambda: mock.patch.object(Axes, "pcolormesh", drawn_upside_down(Axes.pcolormesh))),
+     lambda: with_edit(plot_heatmap.draw_map, "axes.pcolormesh(x, y, shown,", "axes.pcolormesh(x, y, shown[::-1],")),
     ("a deviation that is averaged over sequences, not over tokens too", test_papers, "test_frozen_norms",
      lambda: mock.patch.object(measures.freeze, "__defaults__", (lambda rows: rows.mean(0, keepdims=True),))),
     ("a frozen norm that keeps each row's own deviation", test_papers, "test_frozen_norms",
      lambda: mock.patch.object(measures.Frozen, "deviation", with_its_own)),
     ("a branch's warm-up that does not know its block", test_instruments, "test_a_frozen_loss_is_the_programs",
-     lambda: mock.patch.object(forward.Decoder, "sublayer", with_whole_branches(forward.Decoder.sublayer))),
+     lambda: with_edit(forward.Decoder.sublayer, "self.progress / block", "self.progress", forward.Decoder)),
     ("frozen norms of whole branches during their warm-up", test_instruments, "test_a_frozen_loss_is_the_programs",
      lambda: mock.patch.object(measures.run_weights, "branch_progress", lambda *_: math.inf)),
     ("frozen norms on the first window of the validation text", test_instruments, "test_a_frozen_loss_is_the_programs",
-     lambda: mock.patch.object(measures, "validation_windows", first_window)),
+     lambda: with_edit(measures.validation_windows, "np.arange(count) * whole // count", "np.zeros(count, int)")),
     ("the mean of a vector beside its rms, not its mean square", test_papers,
      "test_a_mean_is_measured_beside_that_of_a_random_direction",
-     lambda: mock.patch.object(centred, "mean_over_law", lambda model: [
-         (x.shape[-1] * x.mean(-1) ** 2 / np.sqrt((x * x).mean(-1))).mean() for x in model.streams])),
+     lambda: with_edit(centred.mean_over_law, "(x * x).mean(-1)", "(x * x).mean(-1) ** 0.5")),
     ("a power of depth, not of the mean square", test_papers, "test_speeds_of_clustering",
      lambda: mock.patch.object(clustering, "log_slope", lambda x, y: papers.log_slope(np.arange(1, len(x) + 1), y))),
     ("a gap at the nearest evaluation, not between two", test_papers, "test_a_gap_is_taken_at_an_equal_training_loss",
      lambda: mock.patch.object(gap.np, "interp", lambda x, known, values: values[np.argmin(np.abs(known - x))])),
     ("a law of lengths without decay", test_papers, "test_lengths_of_weights_before_a_norm_follow_their_law",
-     lambda: mock.patch.object(radial, "law_of_length", lengthened)),
+     lambda: with_edit(radial.law_of_length, "rate * decay", "0")),
     ("the direction of a matrix's outputs, not of its inputs", test_papers,
      "test_centring_leaves_a_direction_to_decay",
-     lambda: mock.patch.object(direction, "along_ones", lambda W: np.linalg.norm(W.sum(0)) / np.linalg.norm(W))),
+     lambda: with_edit(direction.along_ones, "axis=1", "axis=0")),
     ("the size of a steady weight, squared", test_papers, "test_sizes_over_rates",
-     lambda: mock.patch.object(steady, "law", lambda rate, decay: float(rate) / 2 / float(decay))),
+     lambda: with_edit(steady.law, "np.sqrt(", "(")),
     ("a spike beside the calm of the whole run", test_papers, "test_a_spike_is_measured_beside_the_calm_before_it",
      lambda: mock.patch.object(spikes, "BEFORE", 10 ** 6)),
     ("v without its memory", test_papers, "test_v_and_the_curvature_along_adams_step",
-     lambda: mock.patch.object(spikes, "curves", lambda run: [curves(run)[0]] * 2)),
+     lambda: with_edit(spikes.curves, "np.sqrt(v)[shown]", "gradient[shown]")),
     ("gain and bias of the blocks from the last", test_papers,
      "test_a_block_whose_norms_have_no_gain_and_bias_loses_nothing_without_them",
-     lambda: mock.patch.object(gain, "rises", lambda run: rises(run)[::-1])),
+     lambda: with_edit(gain.rises, 'range(run.value("model.n_layer"))', 'reversed(range(run.value("model.n_layer")))')),
     ("a claim whose bounds are turned", test_papers, "test_a_missed_claim_is_a_failure",
-     lambda: mock.patch.object(papers.Claim, "__init__", with_turned_bounds(papers.Claim.__init__))),
+     lambda: with_edit(papers.Claim.verdict.fget, "self.low <= self.value <= self.high",
+                       "self.high <= self.value <= self.low", papers.Claim)),
 ]
 
 
