@@ -10,8 +10,8 @@ scripts/build.sh normscope
 
 pre=runs/quickstart/pre
 post=runs/quickstart/post
-build/normscope train configs/deep_pre.json --out "$pre" --overwrite
-build/normscope train configs/deep_post.json --out "$post" --overwrite
+build/normscope train configs/deep_pre.json --set checkpoint.keep_every=300 --out "$pre" --overwrite
+build/normscope train configs/deep_post.json --set checkpoint.keep_every=300 --out "$post" --overwrite
 
 echo
 /usr/bin/python3 scripts/compare.py "$pre" "$post"

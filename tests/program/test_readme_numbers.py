@@ -43,15 +43,14 @@ class Numbers(CliTest):
 
     def test_tokens_and_gradients_of_the_first_steps(self):
         """The quick start's rate is constant, so that shorter runs are its beginning; evaluations change no bit."""
-        self.trained("deep_post", "train.steps=5", "eval.batches=1")
-        output = self.script("measure.py", "deep_post", "--only", "token_cosine", "--only", "rank", "--json").stdout
+        post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0", "checkpoint.keep_every=300")
+        output = self.script("measure.py", "deep_post", "--step", "4", "--only", "token_cosine", "--only", "rank", "--json").stdout
         layers = json.loads(output)["layers"]
         stated = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README)
         measured = [format(layers[6]["token_cosine"], ".3g"), format(layers[12]["token_cosine"], ".3g"),
                     format(layers[12]["rank"], ".2g")]
         self.assertEqual(measured, list(stated.groups()))
 
-        post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0")
         self.normscope("probe", os.path.join(ROOT, "configs", "deep_pre.json"), "--out", "pre")
         gradients = [[float(row["grad_rms"]) for row in run.rows("layers.csv")
                       if row["site"] == "stream" and row["step"] == step]
