@@ -222,17 +222,6 @@ class GroupsAndLabels(CompareTest):
         self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
                          ["train.steps (at unequal tokens)"])
 
-    def test_what_makes_losses_incomparable(self):
-        for changes, keys in (({"train": {"steps": 3}}, "train.steps (at unequal tokens)"),
-                              ({"data": {"val_fraction": 0.2}}, "data.val_fraction"), ({"train": {"lr": 0.5}}, None)):
-            self.clear()
-            self.make_seeds("a", [2.5, 2.6])
-            self.make_seeds("b", [2.4, 2.5], changes)
-            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
-                             [keys] if keys else [])
-            # what is not comparable is not subtracted
-            self.assertEqual(len(self.comparison()["paired"]), 0 if keys else 1)
-
 
 class PairsAndRemarks(CompareTest):
     def test_paired_figures_are_those_of_the_differences(self):
