@@ -29,43 +29,37 @@ class Plots(MadeRuns):
         self.has(self.plot("loss", pre, post), "loss (bits per character)", "unigram 2.75",
                  f"uniform {math.log(len(set(CORPUS))):.2f}")
 
-    def test_seeds_become_one_line_and_duplicates_do_not(self):
+    def test_seeds_probes_and_runs_of_one_row(self):
         for seed in (1, 2, 3):
             self.make(f"s{seed}", train__seed=seed, log__every=seed)
-        svg = self.plot("layers", "s1", "s2", "s3", "s3/")
-        self.has(svg, "pre · layernorm (mean, geometric on logarithmic axes, and range of 3 seeds)")
-        self.has(self.plot("loss", "s1", "s2"), "pre · layernorm (mean and range of 2 seeds)")
-        self.make("again/s1", steps=(1,))
-        self.has(self.plot("layers", "s1", "again/s1", "--step", "1"), "s1 · pre · layernorm",
-                 "again/s1 · pre · layernorm")
-
-    def test_one_row_one_block_and_probe(self):
-        one = self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
-        self.has(self.plot("layers", one), "no norm", "Gradient by depth, at step 1")
-        self.has(self.plot("loss", one), "Training loss")
-        for seed in (4, 5):
             self.make(f"fake-probe/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
-        self.has(self.plot("layers", "fake-probe"), "Gradient by depth, at initialisation",
-                 "pre · layernorm (mean, geometric on logarithmic axes, and range of 2 seeds)")
-        mixed = self.plot("layers", "fake-probe", self.make("trained", train__steps=30))
-        self.has(mixed, "30 steps", "0 steps (mean, geometric on logarithmic axes, and range of 2 seeds)")
-        self.refused("plot.py", "loss", "fake-probe/seed-4", says="seed-4: no metrics.csv; a probe does not train")
-
-    def test_nothing_finite(self):
-        lost = self.make("lost", steps=(1,), diverged=True, name="$x_1$")
-        self.has(self.plot("layers", lost), "no finite values", "$x_1$ (diverged at step 1)")
-        self.has(self.plot("loss", lost), "no finite values", "Training loss")
+        self.make("again/s1", steps=(1,))
+        self.make("trained", train__steps=30)
+        self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
+        self.make("lost", steps=(1,), diverged=True, name="$x_1$")
+        both = "mean, geometric on logarithmic axes, and range of 3 seeds"
+        for kind, runs, texts in (
+                ("layers", ["s1", "s2", "s3", "s3/"], [f"pre · layernorm ({both})"]),
+                ("loss", ["s1", "s2"], ["pre · layernorm (mean and range of 2 seeds)"]),
+                ("layers", ["s1", "again/s1", "--step", "1"], ["s1 · pre · layernorm", "again/s1 · pre · layernorm"]),
+                ("layers", ["one"], ["no norm", "Gradient by depth, at step 1"]), ("loss", ["one"], ["Training loss"]),
+                ("layers", ["fake-probe"], ["Gradient by depth, at initialisation", f"pre · layernorm ({both})"]),
+                ("layers", ["fake-probe", "trained"], ["30 steps", f"0 steps ({both})"]),
+                ("layers", ["lost"], ["no finite values", "$x_1$ (diverged at step 1)"]),
+                ("loss", ["lost"], ["no finite values", "Training loss"])):
+            with self.subTest(kind, runs=runs):
+                self.has(self.plot(kind, *runs), *texts)
+        self.refused("plot.py", "loss", "fake-probe/seed-1", says="seed-1: no metrics.csv; a probe does not train")
 
     def test_a_run_that_a_kill_ended_within_its_first_step(self):
         """Its logs have a header and a row; it is drawn beside a whole run."""
         whole, torn = self.make("whole"), self.make("torn", model__norm="rmsnorm")
-        for name in ("layers.csv", "heads.csv"):
-            header, *rows = (torn / name).read_text().splitlines(keepends=True)
-            for first in (rows[0], next(row for row in rows if "attn_out" in row or name == "heads.csv")):
-                (torn / name).write_text(header + first)
-                for kind in {"layers.csv": ("layers", "heatmap", "branches"), "heads.csv": ("heads",)}[name]:
-                    if ("attn_out" in first, kind) not in ((True, "layers"), (True, "heatmap"), (False, "branches")):
-                        self.has(self.plot(kind, torn, whole), "layernorm", "rmsnorm")
+        for name, site, kinds in (("layers.csv", "stream", ("layers", "heatmap")),
+                                  ("layers.csv", "attn_out", ("branches",)), ("heads.csv", "", ("heads",))):
+            header, *rows = (whole / name).read_text().splitlines(keepends=True)
+            (torn / name).write_text(header + next(row for row in rows if site in row))
+            for kind in kinds:
+                self.has(self.plot(kind, torn, whole), "layernorm", "rmsnorm")
 
     def test_heat_maps(self):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",

@@ -139,6 +139,15 @@ class Report(MadeRuns):
         more = [self.make(f"{rate}", diverged=True, train__lr=rate) for rate in (1.0, 3.0)]
         self.assertEqual(self.report(lost, *more).images, [*PICTURES, "Final loss against a key"])
 
+    def test_a_damaged_file_costs_a_picture_not_the_page(self):
+        def damaged(run):
+            raise ValueError(f"{run}/model.safetensors: 3 bytes")
+
+        with mock.patch.dict(KINDS, heads=KINDS["heads"]._replace(read=damaged),
+                             loss=KINDS["loss"]._replace(plot=damaged)):
+            page = self.report(self.make("run"))
+        self.assertEqual(page.images, [name for name in PICTURES if name not in ("Loss", "Attention heads")])
+
     def test_numbers_are_those_of_the_logs_and_a_long_run_is_thinned(self):
         run = self.make("long", steps=(1, *range(10, 20_000, 10)), model__n_layer=2, decay=0.1)
         with without_pictures():

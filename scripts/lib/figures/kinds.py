@@ -40,13 +40,6 @@ FINAL_Y = ("--y", {"metavar": "NAME", "default": plot_final.LOSS,
                    "help": "a number of summary.json, such as growth (default: final_val_loss)"})
 
 
-def losses(run):
-    """The losses that a run logged."""
-    if run.probe:
-        raise ScriptError(f"{run}: a probe does not train")
-    return plot_loss.loss_table(run, "step")
-
-
 def several_steps(run):
     """The residual stream of a run, of which a map needs several steps."""
     site = Site(run)
@@ -64,8 +57,9 @@ KINDS = {
     "loss": Kind(
         plot_loss.plot, "metrics.csv",
         "training and validation loss, and those of n-gram models (training: of each seed the moving median over a "
-        "twentieth of its rows, or over 3 of fewer than 100; line and band: the seeds' mean and range)",
-        (LOSS_X, YLIM, LAST), losses,
+        "twentieth of its rows, or over 3 of fewer than 100; line and band: the mean and range of the seeds that still "
+        "run)",
+        (LOSS_X, YLIM, LAST), plot_loss.loss_table,
         [("Loss", "Training loss as a line, validation loss as marks; dotted, the loss of models that count the "
           "training text's characters, on the validation text. A model that stays at the unigram level has learnt "
           "letter frequencies, not order.", {})]),

@@ -140,7 +140,7 @@ def draw_levels(axes, levels, start=None, exact=False):
     return {f"{name} {level:.2f}" if exact else name: level for name, level in shown.items()}
 
 
-def loss_table(run, x):
+def loss_table(run, x="step"):
     """An array of a run's logged steps with the columns STEP, TRAIN and VALIDATION (nats, NaN where there is none) and
     X: the step, or the tokens or seconds that training had taken at it. ScriptError: metrics.csv lacks them."""
     rows = run.metrics(("step", "train_loss", "val_loss"),
