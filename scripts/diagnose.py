@@ -4,7 +4,7 @@ healthy runs, and the fault of the course's table of symptoms (configs/course/RE
 first.
 
 A cell is out if it is outside [lowest / 3, highest * 3] of the healthy runs' cells of the same row and column, at its
-step and at the logged ones before and after. A column leaves at the first step at which a quarter of its cells (at
+step and at the logged ones before and after. A column leaves at the first step at which a third of its cells (at
 least three, if it has them) are out, and are so at the next logged step too. Losses are compared as perplexities, the
 cosine of tokens by its distance from 1, heads with all heads of their layer.
 

@@ -3,7 +3,7 @@ of the run's own first rows.
 
 A cell is out if its size is outside [lowest / 3, highest * 3] of the healthy runs' cells of its row and column, at its
 logged step and at the ones before and after, because runs of other seeds reach a phase a little earlier or later. A
-column leaves at the first logged step at which a quarter of its cells, and at least three if it has them, are out, and
+column leaves at the first logged step at which a third of its cells, and at least three if it has them, are out, and
 are so at the next one too: one cell in hundreds is out by chance."""
 
 import collections
@@ -14,7 +14,7 @@ from lib.logs.sites import ROUNDING
 
 FACTOR = 3
 OWN_ROWS = 10  # logged steps of the run itself that stand for healthy ones
-SHARE, LEAST_CELLS = 1 / 4, 3  # of a column's cells that must be out
+SHARE, LEAST_CELLS = 1 / 3, 3  # of a column's cells that must be out
 ZERO = 1e-5  # of the largest size in the column; what is smaller is rounding
 # Judged, in the order of computation. Not judged are what the config or the machine sets (lr, clip_factor, times), a
 # mean, which is around 0 beside its rms, a gradient's largest element, which is of one batch, and what repeats another
