@@ -227,6 +227,7 @@ void print_tables(const RunConfig& config, const Measurement& m) {
             << " tokens/s, peak memory " << fixed(m.peak_mb, 0) << " MiB\n"
             << fixed(m.gflops, 1) << " GFLOP/s, " << percent(m.share) << " of SGEMM's "
             << fixed(m.sgemm_gflops, 1) << " in float32\n"
+            << (m.share > 1 ? "above 100%: other programs ran during the SGEMM, or the step is in bf16\n" : "")
             << advice_on_openblas() << "logging every layer at every step adds " << percent(m.log_overhead)
             << "\n\n";
   Columns table;
