@@ -146,7 +146,7 @@ class MadeUpRows(unittest.TestCase):
         self.call("train", path, *by_sgd, "--set", "train.batch_size=3", "--out", "runs/derived-3")
         self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--out", "runs/chosen")
         for run, difference in (("derived-3", "train.batch_size; with that comes train.made_up true -> false"),
-                                ("chosen", "against made_up true: train.made_up;")):
+                                ("chosen", "made_up true: train.made_up;")):
             output = self.call("scripts/compare.py", "runs/derived-2", f"runs/{run}", program=sys.executable).stdout
             self.assertIn(difference, re.sub(r"\s+", " ", output.replace("train.made_up\n", "train.made_up;\n")))
 
