@@ -65,7 +65,8 @@ class Plots(MadeRuns):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
                                                                               diverged=True, decay=1e-3)]
         self.has(self.plot("heatmap", *runs), "pre (geometric mean of 2 seeds)", "post (diverged at step 60)",
-                 "not finite", "diverged", "gradient rms of the residual stream (nats per unit)")
+                 "not finite", "diverged; beyond the scale: the colour of its end",
+                 "gradient rms of the residual stream (nats per unit)")
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
         self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True), runs[0],
                      says="seed-1: one step is logged, a map needs two")

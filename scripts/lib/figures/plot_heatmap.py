@@ -15,7 +15,7 @@ from lib.figures import matplotlib
 from lib.figures.drawing import drawing
 from lib.figures.layout import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
 from lib.figures.panels import band, block_ticks, nothing_finite, on_steps, write_unit
-from lib.figures.scale import scale_between
+from lib.figures.scale import near, scale_between
 from lib.logs import np
 from lib.logs.runs import shortened
 from lib.logs.sites import Site
@@ -49,8 +49,11 @@ class HeatMap:
 
 
 def color_scale(maps, name):
-    """(low, high) of a colour scale for all maps' finite values above 0; None if there are none."""
-    values = np.concatenate([getattr(m, name)[:, m.first:].ravel() for m in maps])
+    """(low, high) of a colour scale for all maps' finite values above 0, of diverged runs as far as scale.near() says;
+    None if there are none."""
+    values = {m: getattr(m, name)[:, m.first:] for m in maps}
+    sound = [values[m][:1] if m.divergences else values[m] for m in maps]
+    values = np.concatenate([(near(values[m], sound) if m.divergences else values[m]).ravel() for m in maps])
     values = values[np.isfinite(values) & (values > 0)]
     if not values.size:
         return None
@@ -124,7 +127,7 @@ def mark_handles(maps):
         handles.append(Patch(label="zero", facecolor=ZERO, edgecolor=MUTED))
     if any(heat_map.divergences for heat_map in maps):
         handles.append(Line2D([], [], color="black", marker="v", markersize=scaled(8), linewidth=scaled(1.2),
-                              linestyle=(0, (2, 1.5)), label="diverged"))
+                              linestyle=(0, (2, 1.5)), label="diverged; beyond the scale: the colour of its end"))
     return handles
 
 
@@ -147,7 +150,8 @@ def draw_map(axes, heat_map, name, norm, colors):
     if norm is None:
         nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
         return
-    shown = np.ma.masked_invalid(np.where(values == 0, norm.vmin / 2, values).T)  # a logarithm has no 0
+    values = np.where(values == 0, norm.vmin / 2, values.clip(norm.vmin, norm.vmax))  # a logarithm has no 0
+    shown = np.ma.masked_invalid(values.T)
     color_map = matplotlib.colormaps[colors].with_extremes(under=ZERO)
     axes.pcolormesh(x, y, shown, norm=norm, cmap=color_map, rasterized=True, zorder=1)
     for step in heat_map.divergences:
