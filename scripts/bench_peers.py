@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.base.command import ROOT, Parser, program
 
 BINARY = program()
-PEER = ROOT / "scripts" / "lib" / "torch_peer.py"
+PEER = ROOT / "scripts" / "lib" / "model" / "torch_peer.py"
 PRECISIONS = ("fp32", "bf16")
 ATTENTIONS = ("fused", "written_out")
 TRIAL_STEPS = 7

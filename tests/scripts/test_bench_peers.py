@@ -59,6 +59,7 @@ class Table(unittest.TestCase):
         with mock.patch.dict(os.environ, settings):
             names = runpy.run_path(SCRIPT)["ENVIRONMENT"]
         self.assertIn("PATH", names)
+        self.assertTrue(bench_peers.PEER.is_file())
         self.assertFalse(settings.keys() & names.keys())
 
 
