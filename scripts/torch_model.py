@@ -131,7 +131,6 @@ def text_loss(model, tokens):
 def main():
     parser = Parser("torch", "Load a normscope model into PyTorch and print its size and kind.")
     parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
-    parser.add_argument("--loss", metavar="TEXTFILE", help="also print the loss over a UTF-8 text")
     arguments = parser.parse_args()
     model, vocab = load(arguments.model)
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -140,15 +139,6 @@ def main():
     norm, blocks = model.config["norm"], model.config["n_layer"]
     print(f"{count} parameters, {blocks} blocks, {placement}, {norm}, {len(vocab)} characters")
     print(f"weights of {printable(model.source)}")
-    if arguments.loss:
-        with open(arguments.loss, encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-        index = {chr(point): i for i, point in enumerate(vocab)}
-        unknown = sorted(set(text) - set(index))
-        if unknown or len(text) < 2:
-            raise ValueError(f"[data] {arguments.loss}: needs 2 characters or more, all known; unknown: {unknown}")
-        loss = text_loss(model, torch.tensor([index[character] for character in text]))
-        print(f"loss {loss:.6f} nats, {loss / math.log(2):.6f} bits per character of {len(text)}")
 
 
 if __name__ == "__main__":
