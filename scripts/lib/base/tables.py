@@ -1,8 +1,8 @@
 """Tables of rows of cells, which are texts; the first row is the titles."""
 
 import csv
+import io
 import shutil
-import sys
 
 
 def text_table(rows):
@@ -37,6 +37,13 @@ def markdown_table(rows):
     return head + "|---" * len(rows[0]) + "|\n" + "".join(body)
 
 
+def csv_text(rows):
+    """The table as CSV; cells may be numbers."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 def print_csv(rows):
-    """Prints the table as CSV; cells may be numbers."""
-    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+    """Prints the table as CSV."""
+    print(csv_text(rows), end="")

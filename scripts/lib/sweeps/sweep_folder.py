@@ -10,6 +10,7 @@ import os
 
 from lib.base.command import ScriptError, printable
 from lib.base.files import is_locked, read_json, try_lock, write_atomically
+from lib.base.tables import csv_text
 from lib.sweeps.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
 
 LOCK = ".lock"  # a file in the folder of a sweep
@@ -121,11 +122,9 @@ class Table:
                 rows[path.name] = row_of(ended, columns)
         own = dict.fromkeys(run.name for run in self.sweep.runs if run.name in rows)
         others = [name for name in rows if name not in own and (folder / name).is_dir()]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, ["name", *columns, *RESULTS], restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[name] for name in [*own, *others])
-        write_atomically(self.path, text.getvalue())
+        titles = ["name", *columns, *RESULTS]
+        table = [titles, *([rows[name].get(title, "") for title in titles] for name in [*own, *others])]
+        write_atomically(self.path, csv_text(table))
 
     def _attempt(self, write):
         """Whether write() succeeds, while no other sweep writes."""
