@@ -1,9 +1,8 @@
 """How a run diverged: the tensor that became non-finite first, and the growth in the steps before."""
 
-from lib.base.command import printable
 from lib.logs import np
 from lib.logs.runs import STEP_BYTES, UNLOGGED
-from lib.logs.sites import SITES
+from lib.logs.sites import SITES, first_nonfinite, site_text
 
 MOST_STEPS = 20  # logged steps before a divergence over which growth is measured
 LEAST_GROWTH = 2.0  # a factor; less is not called growth
@@ -13,18 +12,9 @@ def divergence_text(run, step):
     """ "; the gradient of block 1 ffn_hidden became non-finite; activations had grown 30 times since step 20 (most:
     block 12 stream)": the first tensor that was not finite, from summary.json, and the largest growth in the steps
     before."""
-    first = run.summary.get("first_nonfinite")
-    depth = run.value("model.n_layer")
-    text = ""
-    if isinstance(first, dict) and isinstance(first.get("layer"), int):
-        tensor = first.get("param") or _site_text(first["layer"], first.get("site"), depth)
-        text = f"; {'the gradient of ' if first.get('kind') == 'gradient' else ''}{printable(tensor)} became non-finite"
-    return text + "; " + (_growth_of_layers(run, step) or "no layers are logged at a step before that")
-
-
-def _site_text(layer, site, depth):
-    ends = {0: "the embedding", depth + 1: "the final activation" if site == "final" else f"the {site}"}
-    return ends.get(layer, f"block {layer} {site}")
+    tensor = first_nonfinite(run)
+    text = f"; {tensor} became non-finite; " if tensor else "; "
+    return text + (_growth_of_layers(run, step) or "no layers are logged at a step before that")
 
 
 def _growth_of_layers(run, step):
@@ -48,5 +38,5 @@ def _growth_of_layers(run, step):
         ratio, (layer, name) = max(ratios, key=lambda entry: entry[0], default=(0, (0, 0)))
         if ratio >= LEAST_GROWTH:
             grown.append(f"{quantity} had grown {ratio:.3g} times since step {steps[0]:.0f} (most: "
-                         f"{_site_text(int(layer), names[int(name)], depth)})")
+                         f"{site_text(int(layer), names[int(name)], depth)})")
     return ", ".join(grown) or f"nothing had grown since step {steps[0]:.0f}"

@@ -1,11 +1,12 @@
 """The newest weights of a run folder, by the rule of `normscope eval` and `normscope sample`."""
 
-import json
 import math
 from pathlib import Path
 
 from lib.base.command import ScriptError, printable
 from lib.logs import safetensors_io
+from lib.logs.runs import Run
+from lib.logs.sites import first_nonfinite
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
@@ -56,18 +57,15 @@ def branch_progress(config, metadata):
     return max(1, int(metadata.get("step", 0))) / warmup_steps if warmup_steps else math.inf
 
 
-def _why_none(run):
+def _why_none(folder):
     """The reason why a run folder has no weights."""
-    if not (run / "config.json").exists():
-        inside = sorted(file.parent.name for file in run.glob("*/config.json"))
+    if not (folder / "config.json").exists():
+        inside = sorted(file.parent.name for file in folder.glob("*/config.json"))
         runs = f", but runs; name one of them: {printable(', '.join(inside[:5]))}" if inside else ""
         return "is no run; it has no config.json" + runs
-    try:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-        first = summary["first_nonfinite"]
-        site = first.get("param") or f"layer {first['layer']} {first['site']}"
-        return (f"has no weights: it diverged at step {first['step']} ({first['kind']} of {site} became non-finite), "
-                "before its first checkpoint; train it again, e.g. with a lower train.lr")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
-                "checkpoint, has some")
+    run = Run(folder)
+    if tensor := first_nonfinite(run):
+        return (f"has no weights: it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its first "
+                "checkpoint; train it again, e.g. with a lower train.lr")
+    return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
+            "checkpoint, has some")

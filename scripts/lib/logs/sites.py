@@ -1,6 +1,6 @@
 """The values of layers.csv at a run's sites: the residual stream, and the branches that join it."""
 
-from lib.base.command import ScriptError
+from lib.base.command import ScriptError, printable
 from lib.base.keys import placements
 from lib.logs import np
 from lib.logs.runs import UNLOGGED
@@ -8,6 +8,21 @@ from lib.logs.runs import UNLOGGED
 FIRST = "first"
 ROUNDING = 2.0**-24  # a cosine that is so near to 1 is 1 in float32
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
+
+
+def first_nonfinite(run):
+    """ "the gradient of block 1 ffn_hidden": the tensor that became non-finite first, as summary.json has it, or ""."""
+    first = run.summary.get("first_nonfinite")
+    if not isinstance(first, dict) or not isinstance(first.get("layer"), int):
+        return ""
+    tensor = first.get("param") or site_text(first["layer"], first.get("site"), run.value("model.n_layer"))
+    return ("the gradient of " if first.get("kind") == "gradient" else "") + printable(tensor)
+
+
+def site_text(layer, site, depth):
+    """A site in words: "block 1 ffn_hidden", "the embedding"; `depth`: the number of blocks."""
+    ends = {0: "the embedding", depth + 1: "the final activation" if site == "final" else f"the {site}"}
+    return ends.get(layer, f"block {layer} {site}")
 
 
 class LoggedSteps:
