@@ -95,7 +95,7 @@ def reached(target, run):
     after which a run's validation loss came down to the target, linear between evaluations; None if no evaluation is
     as low, or if the logs lack the column. "target_at_most": whether the first evaluation is already below the target,
     so that the numbers are upper bounds."""
-    steps, losses = run.evaluations().T
+    steps, losses = run.logged("val_loss").T
     below = np.flatnonzero(losses <= target)
     if not below.size:
         return {TO_TARGET: None}
@@ -104,7 +104,7 @@ def reached(target, run):
     step = float(np.interp(target, losses[pair][::-1], steps[pair][::-1]))
     record = {TO_TARGET: step, "target_at_most": bool(last == 0 and losses[0] < target)}
     for axis in ("tokens", "seconds"):
-        logged, values = run.progress(axis).T
+        logged, values = run.logged(axis).T
         is_known = logged.size and logged[-1] >= step
         record[f"{axis}_to_target"] = float(np.interp(step, [0, *logged], [0, *values])) if is_known else None
     return record

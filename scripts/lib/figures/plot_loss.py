@@ -147,7 +147,7 @@ def loss_table(run, x="step"):
                        "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
     if x == "step":
         return np.column_stack([rows, rows[:, STEP]])
-    steps, values = run.progress(x).T
+    steps, values = run.logged(x).T
     if not steps.size:
         raise ScriptError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
     return np.column_stack([rows, np.interp(rows[:, STEP], [0, *steps], [0, *values])])

@@ -220,28 +220,13 @@ class Run:
         text_hash = self.summary.get("corpus_hash")
         return text_hash if isinstance(text_hash, str) else ""
 
-    def evaluations(self):
-        """The steps with a validation loss and these losses, as an array (evaluations, 2)."""
-        return self._column("val_loss")
-
-    def progress(self, axis):
-        """The tokens or seconds (`axis`) that training had taken at each logged step, as an array of rows (step,
-        value); no rows if the logs lack it. Without a column of seconds they are the sum of step_ms, if every
-        step is logged."""
-        rows = self._column(axis)
-        if axis == "seconds" and not len(rows):
-            rows = self._column("step_ms")
-            rows = np.stack([rows[:, 0], rows[:, 1].cumsum() / 1000], axis=1)
-            if not np.array_equal(rows[:, 0], np.arange(1, len(rows) + 1)):
-                rows = rows[:0]
-        return rows
-
     def last_step(self):
         """The step to which training is known to have come: that of the last checkpoint or row of metrics.csv."""
-        return int(max(self.record.get("steps", 0), self._column("step").max(initial=0)))
+        return int(max(self.record.get("steps", 0), self.logged("step").max(initial=0)))
 
-    def _column(self, column):
-        """The steps at which metrics.csv has a value in the column and these values; none if it has no such column."""
+    def logged(self, column):
+        """The steps at which metrics.csv has a value in the column and these values, an array (rows, 2); without a row
+        if it has no such column."""
         if not (self.folder / "metrics.csv").exists() or column not in self.header("metrics.csv"):
             return np.empty((0, 2))
         rows = self.metrics(("step", column), some=False)
