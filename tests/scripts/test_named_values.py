@@ -1,29 +1,18 @@
 #!/usr/bin/python3
-"""The names that a sweep's file gives to values of its grid and to cases are the labels of compare.py, plot.py and
-report.py."""
+"""The names that a sweep's file gives to values of its grid and to cases are the labels of its runs."""
 
 import csv
 import io
 import json
-import re
 import unittest
-from unittest import mock
 
 from cli import merged
-from made_runs import MadeRuns
 from test_compare import CompareTest
 
-import plot  # in scripts, which cli.py puts on the path
-import report
-from lib.logs.runs import find_runs
+from lib.figures import layout  # in scripts, which cli.py puts on the path
 
 BATCH = {"small": {"train": {"batch_size": 2, "steps": 8}}, "large": {"train": {"batch_size": 8, "steps": 2}}}
 NAMED_KEYS = {"batch": ["train.batch_size", "train.steps"]}
-
-
-def labels_file(folder, keys, runs):
-    """Writes labels.json as a sweep does. `runs`: {folder's name: its labels}."""
-    (folder / "labels.json").write_text(json.dumps({"keys": keys, "runs": runs}), encoding="utf-8")
 
 
 class Tables(CompareTest):
@@ -81,31 +70,13 @@ class Tables(CompareTest):
         self.assertEqual([entry["label"] for entry in result["runs"]], ["pre", "post", "warm, up"])
         self.assertIn("warm, up against post: train.warmup_steps 0 -> 1", self.remarks("differs"))
         self.assertIn("\nwarm, up ", self.compare("runs"))
+        styled = layout.styled([entry["group"] for entry in result["runs"]])
+        self.assertEqual(len({(group.color, group.dash) for group in styled}), 3)
         self.clear()
         values = {name: ({"train": {"warmup_steps": steps}}, [2.4, 2.5]) for name, steps in (("cold", 0), ("warm", 1))}
         self.make_named(values, "case", {"case": ["train.warmup_steps"]})
         self.assertEqual(self.labels(), ["cold", "warm"])
         self.assertEqual(self.labels("runs/warm-1", "runs/warm-2"), ["pre · layernorm"])
-
-
-class Pictures(MadeRuns):
-    def test_pictures_and_page_have_the_names(self):
-        runs = {}
-        for seed in (1, 2):
-            for name, (size, steps) in {"small batch": (2, 240), "large batch": (8, 60)}.items():
-                self.make(f"runs/{name}-{seed}", train__batch_size=size, train__steps=steps, train__seed=seed)
-                runs[f"{name}-{seed}"] = {"batch": name}
-            self.make(f"runs/post-{seed}", model__norm_placement="post", train__seed=seed)
-            runs[f"post-{seed}"] = {"case": "after the sum"}
-        labels_file(self.root / "runs", {**NAMED_KEYS, "case": [*NAMED_KEYS["batch"], "model.norm_placement"]}, runs)
-        names = {"small batch", "large batch", "after the sum"}
-        legend, = plot.layers(self.root / "runs").legends
-        self.assertEqual({text.get_text().partition(" (")[0] for text in legend.get_texts()}, names)
-        with mock.patch.object(report, "pictures", lambda groups: ""):
-            page = report.report(find_runs([self.root / "runs"], "config.json"))
-        data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
-        self.assertEqual({group["label"] for group in data["groups"]}, names)
-        self.assertEqual(len({(group["color"], group["dash"]) for group in data["groups"]}), 3)
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ class RandomPictures(MadeRuns):
         data = page_data(groups)
         for group, drawn in zip(groups, data["groups"]):
             losses, (low, high) = drawn["losses"], (data["loss"]["low"], data["loss"]["high"])
+            self.assertEqual(drawn["label"], group.label)
             rows = [row for run in group.runs for row in logged(run.folder / "metrics.csv")]
             self.assertLessEqual(set(losses["x"]["step"]), {int(row["step"]) for row in rows})
             for name, places in (("train", "x"), ("val", "at")):

@@ -24,11 +24,6 @@ class Scripts(CliTest):
         return subprocess.run(command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=PATIENCE, check=False, **more)
 
-    def tool(self, name, lines):
-        """Makes a shell script of these lines that comes before the system's program of this name."""
-        path = self.write(os.path.join("bin", name), "#!/bin/sh\n" + lines)
-        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
-
     def test_the_quota_is_that_of_the_control_group_and_of_all_above_it(self):
         def quota(own_group, files):
             with tempfile.TemporaryDirectory() as folder:
@@ -163,62 +158,52 @@ class Scripts(CliTest):
             self.assertEqual(result.returncode, 1)
             self.assertRegex(result.stderr, r"^\[torch\] .*torch.*; install python3-torch, .*\n$")
 
-    def copy_of_the_scripts(self):
-        shutil.copytree(SCRIPTS, self.path("tree", "scripts"))
-        os.makedirs(self.path("tree", "build"))
-        return self.path("tree", "scripts", "build.sh")
+    def installed(self, name="install_packages.sh", path=None, env=None, **tools):
+        """Runs a copy of a shell script in a tree of its own, with these tools, {name: lines of shell}, before the others
+        on the path, or before those of `path`."""
+        if not os.path.exists(self.path("tree")):
+            shutil.copytree(SCRIPTS, self.path("tree", "scripts"))
+        shutil.rmtree(self.path("bin"), ignore_errors=True)
+        os.makedirs(self.path("bin"))
+        for tool, lines in tools.items():
+            os.chmod(self.write(os.path.join("bin", tool), "#!/bin/sh\n" + lines + "\n"), stat.S_IRWXU)
+        path = os.pathsep.join([self.path("bin"), os.environ["PATH"] if path is None else path])
+        return self.run_script("/usr/bin/env", f"PATH={path}", shutil.which("bash"), self.path("tree", "scripts", name),
+                               env=env)
 
     def test_a_build_folder_of_another_tree_is_explained(self):
-        build = self.copy_of_the_scripts()
+        os.makedirs(self.path("tree", "build"))
         self.write("tree/build/CMakeCache.txt", "CMAKE_HOME_DIRECTORY:INTERNAL=/somewhere/else\n")
-        os.makedirs(self.path("bin"))
-        self.tool("dpkg-query", "echo installed\n")
-        result = self.run_script(build, env={**os.environ, "PATH": self.path("bin") + os.pathsep + os.environ["PATH"]})
+        shutil.copytree(SCRIPTS, self.path("tree", "scripts"))
+        result = self.installed("build.sh", **{"dpkg-query": "echo installed"})
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"^\[build\] .*/somewhere/else.*rm -r build\n$")
 
     def test_a_package_of_two_architectures_is_installed(self):
         """dpkg-query then writes its format twice."""
-        install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
-        os.makedirs(self.path("bin"))
-        self.tool("dpkg-query", "format=$(printf %s \"${2#--showformat=}\" | sed 's/${db:Status-Status}/installed/')\n"
-                                'printf "$format$format"\n')
-        self.tool("apt-get", "exit 1\n")
-        result = self.run_script(install,
-                                 env={**os.environ, "PATH": self.path("bin") + os.pathsep + os.environ["PATH"]})
+        query = "format=$(printf %s \"${2#--showformat=}\" | sed 's/${db:Status-Status}/installed/')\n"
+        result = self.installed(**{"dpkg-query": query + 'printf "$format$format"', "apt-get": "exit 1"})
         self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
 
     def test_installing_waits_for_another_apt(self):
-        install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
-        os.makedirs(self.path("bin"))
-        self.tool("dpkg-query", "exit 1\n")
-        self.tool("sudo", 'exec "$@"\n')
-        self.tool("apt-get", f'echo "$@" >>{self.path("calls")}\n'
-                             f'if [ $(grep -c update {self.path("calls")}) -lt 3 ]; then\n'
-                             '  echo "E: Could not get lock /var/lib/apt/lists/lock" >&2; exit 100\nfi\n')
-        path = {"PATH": self.path("bin") + os.pathsep + os.environ["PATH"], "NORMSCOPE_APT_WAIT": "0"}
-        result = self.run_script(install, env={**os.environ, **path})
+        calls = self.path("calls")
+        get = (f'echo "$@" >>{calls}\nif [ $(grep -c update {calls}) -lt 3 ]; then\n'
+               '  echo "E: Could not get lock /var/lib/apt/lists/lock" >&2; exit 100\nfi')
+        result = self.installed(env={**os.environ, "NORMSCOPE_APT_WAIT": "0"}, sudo='exec "$@"',
+                                **{"dpkg-query": "exit 1", "apt-get": get})
         self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("calls"), encoding="utf-8") as calls:
-            calls = calls.read().splitlines()
+        calls = pathlib.Path(calls).read_text(encoding="utf-8").splitlines()
         self.assertEqual([("update" in call, "install" in call) for call in calls],
                          [(True, False)] * 3 + [(False, True)])
         self.assertIn("waiting", result.stderr)
 
     def test_without_apt_the_packages_of_other_systems_are_named(self):
-        install = os.path.join(os.path.dirname(self.copy_of_the_scripts()), "install_packages.sh")
-        os.makedirs(self.path("bin"))
-        os.symlink(shutil.which("bash"), self.path("bin", "bash"))
-        self.tool("brew", "exit 1\n")
-        result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
-        os.remove(self.path("bin", "brew"))
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^\[install\] no apt-get here; .*: brew install .* openblas .*\n$")
-        result = self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install)
-        self.assertRegex(result.stderr, r"^\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n$")
-        for tool in ("c++", "cmake", "make", "python3"):  # with all of them a build may go on
-            self.tool(tool, "exit 0\n")
-        self.assertEqual(self.run_script("/usr/bin/env", f"PATH={self.path('bin')}", "bash", install).returncode, 0)
+        for tools, code, says in ((["brew"], 1, r"^\[install\] no apt-get here; .*: brew install .* openblas .*\n$"),
+                                  ([], 1, r"^\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n$"),
+                                  (["c++", "cmake", "make", "python3"], 0, r"\A\Z")):  # with all of them a build may go on
+            result = self.installed(path="/nowhere", **dict.fromkeys(tools, "exit 0"))
+            self.assertEqual(result.returncode, code)
+            self.assertRegex(result.stderr, says)
 
 
 if __name__ == "__main__":

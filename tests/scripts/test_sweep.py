@@ -38,6 +38,37 @@ BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "
         "checkpoint": {"every": 3}}
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
+# Mistakes of a sweep's file, of its parts beside the base, and of options; each with words of the message.
+OF_TEXTS = (
+    ("[]", "expected an object"), ('{"seeds": [1]}', "base: got null"), ('{"base": "no.json"}', "no file no.json"),
+    ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', "duplicate key 'train.lr'"),
+    ('{"base": "tiny.json"\n "grid": {}}', "line 2 column 2"), (b'{"base": "\xff"}', "utf-8"))
+OF_PARTS = (
+    ({"gird": 1}, "gird: unknown key; expected name, base, seeds"),
+    ({"cases": [{"set": {}}]}, "cases: got", '{"name": "warm", "set": {'),
+    ({"cases": [{"name": "", "set": {"train.lr": 1}}]}, "a case or a named value has an empty name"),
+    ({"seeds": [-1]}, "train.seed", "-1", "in seed=-1"),
+    ({"seeds": [2, 2]}, "train.seed: has the value 2 twice"),
+    ({"seeds": [1], "grid": {"train.seed": [1]}}, "train.seed: set twice"),
+    ({"grid": {"train.lr": [0.001, 1e-3]}}, "train.lr: has the value 0.001 twice"),
+    ({"grid": {"train.lr": []}}, "grid: train.lr: got []; expected a list"),
+    ({"grid": {"train.lr": {"a": {"train.lr": 1}}}}, "grid: train.lr: a key or column"),
+    ({"grid": {"data.path": ["a:b", "a-b"]}}, "share the folder path=a-b"),
+    ({"grid": {"model.nrom": ["a", "b"]}}, "did you mean model.norm?", "in nrom=a"),
+    ({"grid": {"batch": {" ": {"train.lr": 1}}}}, "a case or a named value has an empty name"),
+    ({"grid": {"batch": {"a": {}}}}, "grid: batch: got", "or named values: {"),
+    ({"grid": {"batch": {"a": [1]}}}, "grid: batch: got", "or named values: {"),
+    ({"grid": {"status": {"a": {"train.lr": 1}}}}, "grid: status: a key or column"),
+    ({"grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}, "train.lr: set twice"),
+    ({"grid": {"a": {"b": {"train.lr": -1}}}}, "train.lr", "in a=b"))
+OF_OPTIONS = (
+    ("none.json", "no file none.json"), ("sweep.json --set train.lr=1", "train.lr: set twice"),
+    ("sweep.json --jobs 0", "from 1"), ("sweep.json --shard 3/2", "got 3/2; expected I/N"),
+    ("sweep.json --shard ²/2", "got ²/2; expected I/N"), ("sweep.json --sed 2", "--sed"),
+    ("sweep.json --seeds 1000000000", "--seeds from 0 to 100,000"),
+    ("sweep.json --seeds 100000", "400,000 runs; expected at most 100,000"),
+    ("sweep.json --seeds 2 --seeds 3", "--seeds is given twice"),
+    ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice, by two options --set"))
 
 
 class SweepTest(CliTest):
@@ -117,10 +148,8 @@ class Runs(SweepTest):
         names += [f"{case}_seed={s}" for case in ("warm-up", "wild") for s in (1, 7)]
         columns, rows = read_csv(self.path("out", "summary.csv"))
         self.assertEqual(columns, ["name", *GRID, "train.warmup_steps", "train.optimizer", "train.lr", "model.norm",
-                                   "train.grad_clip",
-                                   "train.seed", "status", "final_train_loss", "best_val_loss", "final_val_loss",
-                                   "grad_first_last",
-                                   "growth", "steps", "seconds", "tokens_per_s"])
+                                   "train.grad_clip", "train.seed", "status", "final_train_loss", "best_val_loss",
+                                   "final_val_loss", "grad_first_last", "growth", "steps", "seconds", "tokens_per_s"])
         self.assertEqual([row["name"] for row in rows], names)
         self.assertEqual([row["status"] for row in rows], ["done"] * 10 + ["diverged"] * 2)
         row = rows[names.index("norm_placement=post_n_layer=2_seed=7")]
@@ -259,59 +288,15 @@ class Runs(SweepTest):
 
     def test_mistakes_are_named_before_anything_runs(self):
         self.config()
-        for text, words in (("[]", ["expected an object"]), ('{"seeds": [1]}', ["base: got null"]),
-                            ('{"base": "no.json"}', ["no file no.json"]),
-                            ('{"base": "tiny.json", "gird": 1}', ["gird: unknown key; expected name, base, seeds"]),
-                            ('{"base": "tiny.json", "cases": [{"set": {}}]}',
-                             ["cases: got", '{"name": "warm", "set": {']),
-                            ('{"base": "tiny.json", "seeds": [-1]}', ["train.seed", "-1", "in seed=-1"]),
-                            ('{"base": "tiny.json", "seeds": [1], "grid": {"train.seed": [1]}}',
-                             ["train.seed: set twice"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}',
-                             ["duplicate key 'train.lr'"]),
-                            ('{"base": "tiny.json"\n "grid": {}}', ["line 2 column 2"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": [0.001, 1e-3]}}',
-                             ["train.lr: has the value 0.001 twice"]),
-                            ('{"base": "tiny.json", "seeds": [2, 2]}', ["train.seed: has the value 2 twice"]),
-                            ('{"base": "tiny.json", "grid": {"data.path": ["a:b", "a-b"]}}',
-                             ["share the folder path=a-b"]),
-                            ('{"base": "tiny.json", "cases": [{"name": "", "set": {"train.lr": 1}}]}',
-                             ["a case or a named value has an empty name"]),
-                            ('{"base": "tiny.json", "grid": {"batch": {" ": {"train.lr": 1}}}}',
-                             ["a case or a named value has an empty name"]),
-                            ('{"base": "tiny.json", "grid": {"model.nrom": ["a", "b"]}}',
-                             ["did you mean model.norm?", "in nrom=a"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": []}}',
-                             ["grid: train.lr: got []; expected a list"]),
-                            ('{"base": "tiny.json", "grid": {"batch": {"a": {}}}}',
-                             ["grid: batch: got", "or named values: {"]),
-                            ('{"base": "tiny.json", "grid": {"batch": {"a": [1]}}}',
-                             ["grid: batch: got", "or named values: {"]),
-                            ('{"base": "tiny.json", "grid": {"train.lr": {"a": {"train.lr": 1}}}}',
-                             ["grid: train.lr: a key or column"]),
-                            ('{"base": "tiny.json", "grid": {"status": {"a": {"train.lr": 1}}}}',
-                             ["grid: status: a key or column"]),
-                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}',
-                             ["train.lr: set twice"]),
-                            ('{"base": "tiny.json", "grid": {"a": {"b": {"train.lr": -1}}}}', ["train.lr", "in a=b"]),
-                            (b'{"base": "\xff"}', ["utf-8"])):
+        for text, *words in (*OF_TEXTS, *((json.dumps({"base": "tiny.json", **parts}), *words)
+                                          for parts, *words in OF_PARTS)):
             self.write("bad.json", text)
             self.refused("bad.json", "--out", "never", says=words)
         self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
         self.refused("sweep.json", "--out", "never", lines=2,
                      says=["train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="])
-        for options, words in ((["none.json"], ["no file none.json"]),
-                               (["sweep.json", "--set", "train.lr=1"], ["train.lr: set twice"]),
-                               (["sweep.json", "--jobs", "0"], ["from 1"]),
-                               (["sweep.json", "--shard", "3/2"], ["got 3/2; expected I/N"]),
-                               (["sweep.json", "--shard", "²/2"], ["got ²/2; expected I/N"]),
-                               (["sweep.json", "--seeds", "1000000000"], ["--seeds from 0 to 100,000"]),
-                               (["sweep.json", "--seeds", "100000"], ["400,000 runs; expected at most 100,000"]),
-                               (["sweep.json", "--seeds", "2", "--seeds", "3"], ["--seeds is given twice"]),
-                               (["tiny.json", "--set", "train.lr=1,2", "--set", "train.lr=3"],
-                                ["train.lr: set twice, by two options --set"]),
-                               (["sweep.json", "--sed", "2"], ["--sed"])):
-            self.refused(*options, says=words)
+        for options, words in OF_OPTIONS:
+            self.refused(*options.split(), says=[words])
         self.assertFalse(os.path.exists(self.path("never")))
 
     def test_a_failed_run_is_named_and_tried_again(self):
