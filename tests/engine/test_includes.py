@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 ALLOWED = {
     "core": "", "kernels": "core", "autograd": "core", "ops": "core kernels autograd",
     "model": "core kernels autograd ops", "io": "core", "data": "core io", "config": "core model io",
-    "logs": "core kernels autograd model config io", "train": "core kernels autograd ops model config data io logs",
+    "logs": "core kernels autograd model io data config", "train": "core kernels autograd ops model config data io logs",
     "check": "core kernels autograd ops model config data logs",
     "cli": "core kernels autograd ops model config data io logs train check"}
 # The only headers of kernels for these folders: statistics of tensors, names.
