@@ -13,7 +13,7 @@ import sys
 import termios
 import unittest
 
-from cli import BINARY, PATIENCE, CliTest, Run, environment  # which finds lib
+from cli import PATIENCE, CliTest, Run, environment  # which finds lib
 from lib.base import processors
 
 LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
@@ -24,21 +24,18 @@ class Signals(CliTest):
         read_end, write_end = os.pipe()
         os.close(read_end)
         with os.fdopen(write_end, "wb") as gone:
-            result = subprocess.run([BINARY, "train", self.config(LONG_RUN), "--out", "run"], cwd=self.folder,
-                                    env=environment(), stdout=gone, stderr=subprocess.PIPE, timeout=PATIENCE,
-                                    check=False)
-        self.assertEqual(result.returncode, 130, result.stderr)
+            self.normscope("train", self.config(LONG_RUN), "--out", "run", code=130, stdout=gone)
         self.assertEqual(Run(self.path("run")).summary["status"], "interrupted")
 
     def test_a_hangup_that_nohup_ignores_changes_nothing(self):
         def ignore():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-        with subprocess.Popen([BINARY, "train", self.config(), "--out", "run", "--quiet"], cwd=self.folder,
-                              env=environment(UCX_DEBUG_SIGNO="0"), preexec_fn=ignore) as process:  # src/train/RANKS.md
-            self.wait_for_rows(self.path("run", "metrics.csv"), 1, process)
-            process.send_signal(signal.SIGHUP)
-            self.assertEqual(process.wait(timeout=PATIENCE), 0)
+        process = self.start("train", self.config(), "--out", "run", "--quiet", preexec_fn=ignore,
+                             env=environment(UCX_DEBUG_SIGNO="0"))  # src/train/RANKS.md
+        self.wait_for_rows(self.path("run", "metrics.csv"), 1, process)
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(process.wait(timeout=PATIENCE), 0)
 
 
 class Terminal(CliTest):
@@ -46,8 +43,7 @@ class Terminal(CliTest):
         """The text that a terminal of that width receives."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(TERM=term),
-                                   stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+        process = self.start(*arguments, env=environment(TERM=term), stdout=theirs, stderr=theirs)
         os.close(theirs)
         text = b""
         try:
@@ -113,10 +109,7 @@ class Memory(CliTest):
             resource.setrlimit(resource.RLIMIT_STACK, (256 * 1024, 256 * 1024))
 
         config = self.config({"model": {"d_model": 128, "d_ff": 2048}, "train": {"steps": 2}})
-        result = subprocess.run([BINARY, "train", config, "--out", "run", "--threads", "4", "--quiet"], cwd=self.folder,
-                                env=environment(), preexec_fn=limit, capture_output=True, text=True, timeout=PATIENCE,
-                                check=False)
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.normscope("train", config, "--out", "run", "--threads", "4", "--quiet", preexec_fn=limit)
 
 
 class Threads(CliTest):
@@ -144,8 +137,8 @@ class Threads(CliTest):
     def test_an_affinity_mask_of_one_processor_means_one_thread(self):
         unset = {name: value for name, value in environment().items() if not name.startswith(("OMP_", "GOMP_"))}
         one = {max(os.sched_getaffinity(0))}
-        result = subprocess.run([BINARY, "train", self.config(), "--out", "run"], cwd=self.folder, env=unset, text=True,
-                                preexec_fn=lambda: os.sched_setaffinity(0, one), capture_output=True, check=True)
+        result = self.normscope("train", self.config(), "--out", "run", env=unset,
+                                preexec_fn=lambda: os.sched_setaffinity(0, one))
         self.assertIn(" 1 thread, ", result.stdout)
 
     def test_bits_depend_neither_on_busy_programs_nor_on_threads_tried(self):
@@ -156,9 +149,7 @@ class Threads(CliTest):
                 self.normscope("train", config, "--out", "beside", env=environment(OMP_NUM_THREADS="2"))
             finally:
                 busy.kill()
-        for file in ("model.safetensors", "layers.csv"):
-            with open(self.path("alone", file), "rb") as one, open(self.path("beside", file), "rb") as other:
-                self.assertEqual(one.read(), other.read(), file)
+        self.assert_same_results(Run(self.path("alone")), Run(self.path("beside")))
 
 
 if __name__ == "__main__":

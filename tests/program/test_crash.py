@@ -31,9 +31,7 @@ CALLS = [("openat", "checkpoint.safetensors", "ENOSPC"), ("write", "checkpoint.s
 def in_mounts(test, script):
     """Runs a shell script where it may mount; a mount goes with it."""
     try:
-        result = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-euc", script], cwd=test.folder,
-                                env=environment(NORMSCOPE_BINARY=BINARY), capture_output=True, encoding="utf-8",
-                                check=False)
+        result = test.call("--map-root-user", "--mount", "sh", "-euc", script, program="unshare")
     except FileNotFoundError:
         test.skipTest("no unshare here")
     if "unshare" in result.stderr or "mount:" in result.stderr:
@@ -55,8 +53,7 @@ class Kills(CrashTest):
         """Starts the program and kills it: in one of four cases soon, or else some rows of the log later; False: it
         ended before. Rows, not seconds: a machine may be slow, or busy for a while."""
         rows = self.rows_of(run) + self.draw.randrange(30)
-        process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
+        process = self.start(*arguments, stdout=subprocess.DEVNULL)
         if self.draw.randrange(4) > 0:
             self.wait_for_rows(run.file("metrics.csv"), rows, process)
         time.sleep(self.draw.uniform(0, 0.02))
@@ -94,13 +91,11 @@ class Kills(CrashTest):
 class Interrupted(CrashTest):
     def test_bench_leaves_no_temporary_folder(self):
         os.mkdir(self.path("temporary"))
-        command = [BINARY, "bench", self.config(), "--steps", "1000000"]
-        with subprocess.Popen(command, cwd=self.folder, env=environment(TMPDIR=self.path("temporary")),
-                              stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8") as process:
-            self.wait_for(lambda: os.listdir(self.path("temporary")))
-            process.send_signal(signal.SIGINT)
-            self.assertEqual((process.communicate()[1], process.returncode), ("[bench] interrupted\n", 130))
+        process = self.start("bench", self.config(), "--steps", "1000000",
+                             env=environment(TMPDIR=self.path("temporary")))
+        self.wait_for(lambda: os.listdir(self.path("temporary")))
+        process.send_signal(signal.SIGINT)
+        self.assertEqual((process.communicate()[1], process.returncode), ("[bench] interrupted\n", 130))
         self.assertEqual(os.listdir(self.path("temporary")), [])
 
 
@@ -189,11 +184,9 @@ class SystemCalls(CrashTest):
         shutil.rmtree(self.path("run"), ignore_errors=True)
         if os.path.exists(self.path("half")):
             shutil.copytree(self.path("half"), self.path("run"))
-        return subprocess.run(["strace", "-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command],
-                              cwd=self.folder, env=environment(ASAN_OPTIONS="detect_leaks=0"), timeout=PATIENCE,
-                              stdin=subprocess.DEVNULL,
-                              # ptrace and a search for leaks exclude each other
-                              capture_output=True, encoding="utf-8", check=False)
+        # ptrace and a search for leaks exclude each other
+        return self.call("-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command, program="strace",
+                         env=environment(ASAN_OPTIONS="detect_leaks=0"))
 
     def traced(self, calls):
         """The lines of strace about an undisturbed command: these calls and renames."""

@@ -36,8 +36,7 @@ ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "checkpoint":
 
 class MpiTest(CliTest):
     def run_ranks(self, command, code=0):
-        result = subprocess.run(command, cwd=self.folder, env=environment(**MPI_ENVIRONMENT), stdin=subprocess.DEVNULL,
-                                capture_output=True, encoding="utf-8", timeout=PATIENCE, check=False)
+        result = self.call(*command[1:], program=command[0], env=environment(**MPI_ENVIRONMENT))
         self.assertEqual(result.returncode, code, f"{command}\n{result.stdout}\n{result.stderr}")
         return result
 
@@ -115,10 +114,9 @@ class MpiTest(CliTest):
         """Starts or resumes the endless run and signals a rank, or mpirun, at a random moment; exit code and stderr of
         mpirun."""
         before = self.rows()
-        process = subprocess.Popen(
-            self.command(ranks, ENDLESS, "parts", "--resume", "-q"), cwd=self.folder, stdin=subprocess.DEVNULL,
-            env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder), stderr=subprocess.PIPE,
-            encoding="utf-8")
+        program, *words = self.command(ranks, ENDLESS, "parts", "--resume", "-q")
+        process = self.start(*words, program=program,
+                             env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder))
         self.wait_for(lambda: process.poll() is not None or (
             self.rows() not in (before, 0) and len(self.ranks_running()) == ranks), pause=0.02)
         time.sleep(random.uniform(0, 0.1))

@@ -52,11 +52,12 @@ class RunWeights(CliTest):
         process.send_signal(number)
         process.communicate(timeout=PATIENCE)
 
-    def test_a_finished_run_gives_its_final_weights(self):
-        self.train("run", EVERY)
+    def test_the_newest_weights_that_are_left_stand_for_a_run(self):
+        run = self.train("run", EVERY)
         self.assert_taken("run", "model.safetensors", 25)
-        os.remove("run/checkpoint.safetensors")
-        self.assert_taken("run", "model.safetensors", 25)
+        for lost, taken, step in (("checkpoint", "model", 25), ("model", "best", run.summary["best_step"])):
+            os.remove(f"run/{lost}.safetensors")
+            self.assert_taken("run", f"{taken}.safetensors", step)
 
     def test_a_run_prolonged_and_interrupted_gives_its_checkpoint(self):
         run = self.train("run", EVERY)
@@ -72,12 +73,6 @@ class RunWeights(CliTest):
                  for name in ("checkpoint.safetensors", "best.safetensors")}
         newest = max(steps, key=steps.get)  # the best weights, if the kill has come before the checkpoint of their step
         self.assert_taken("run", newest, steps[newest])
-
-    def test_without_a_checkpoint_the_best_weights_stand_for_a_run(self):
-        run = self.train("run", EVERY)
-        for name in ("model", "checkpoint"):
-            os.remove(f"run/{name}.safetensors")
-        self.assert_taken("run", "best.safetensors", run.summary["best_step"])
 
     def test_a_diverged_run_without_weights_is_named_with_step_and_site(self):
         config = self.config(merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0},

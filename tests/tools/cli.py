@@ -238,11 +238,16 @@ class CliTest(unittest.TestCase):
         self.write(name, json.dumps(merged(TINY, changes or {})))
         return name
 
-    def call(self, *arguments, env=None, program=BINARY):
-        """Runs the program, which must end and write UTF-8, whatever its exit code."""
-        return subprocess.run(
-            [program, *arguments], cwd=self.folder, env=env or environment(), stdin=subprocess.DEVNULL,
-            capture_output=True, encoding="utf-8", timeout=PATIENCE, check=False)
+    def streams(self, options):
+        """Keywords of subprocess that run the program in the test's folder and keep what it writes, unless `options`
+        say otherwise."""
+        return {"cwd": self.folder, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                "encoding": "utf-8", **options}
+
+    def call(self, *arguments, program=BINARY, **options):
+        """Runs the program, which must end, whatever its exit code. `options`: of subprocess.run()."""
+        return subprocess.run([program, *arguments], timeout=PATIENCE, check=False, **{"input": ""} |
+                              self.streams(options))
 
     def assert_ended(self, result, code):
         """A process must have ended with `code`, and have been silent on stderr where that is 0. Returns its result."""
@@ -277,17 +282,11 @@ class CliTest(unittest.TestCase):
         self.normscope("train", self.config(changes), "--out", out, *options, **expectations)
         return Run(self.path(out))
 
-    def start(self, *arguments):
-        """Starts the program and leaves it running; the end of the test kills it."""
-        process = subprocess.Popen(
-            [BINARY, *arguments], cwd=self.folder, env=environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-
-        def end():
-            process.kill()
-            process.communicate()
-
-        self.addCleanup(end)
+    def start(self, *arguments, program=BINARY, **options):
+        """Starts the program and leaves it running; the end of the test kills it. `options`: of subprocess.Popen()."""
+        process = subprocess.Popen([program, *arguments], stdin=subprocess.DEVNULL, **self.streams(options))
+        self.enterContext(process)  # its end closes the pipes, and waits
+        self.addCleanup(process.kill)
         return process
 
     def wait_for(self, condition, pause=0.002):
@@ -300,9 +299,7 @@ class CliTest(unittest.TestCase):
     def peak_rss_mb(self, *arguments, code=0):
         """The most memory that the program held; and its stderr."""
         with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=environment(),
-                                       stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=errors)
+            process = self.start(*arguments, stdout=subprocess.DEVNULL, stderr=errors)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             errors.seek(0)
