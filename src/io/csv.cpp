@@ -41,46 +41,42 @@ CsvWriter::CsvWriter(const std::string& path, const std::string& columns)
 }
 
 void CsvWriter::check(Index last_step, Index keys, const std::function<bool(Index)>& is_due) {
-  const std::string log = read_file(path_, "csv");
-  Index line = 1, kept = 0, newest = 0, rows = 0, most_rows = 0;  // `rows` of the step `kept`
-  std::string first, damage;  // the key of that step's first row; the first line that is no row
-  const auto stop = [&](const auto&... what) {
-    fail("csv", path_, ": ", what..., "; restore the log, or remove it to go on without its rows");
-  };
-  const auto end_step = [&](Index next) {
-    if (most_rows == 0) most_rows = rows;
-    if (rows != most_rows) stop("line ", line, ": step ", kept, " ends after ", rows, " rows; expected ", most_rows);
-    for (Index step = kept + 1; is_due && step < next; ++step) {
-      if (is_due(step)) stop("line ", line, ": expected a row of step ", step, " after step ", kept);
-    }
-  };
-  size_ = log.find('\n') + 1;
-  const Index cells = std::count(log.begin(), log.begin() + size_, ',');
-  for (std::size_t begin = size_, end; (end = log.find('\n', begin)) != log.npos; begin = end + 1) {
-    ++line;
-    const std::string row = log.substr(begin, end - begin);
+  std::vector<std::string> lines = split(read_file(path_, "csv"), '\n');
+  lines.pop_back();  // no newline ends it
+  const auto cells = std::ranges::count(lines[0], ',');
+  const auto step_of = [&](const std::string& row) {  // nothing, if it is no row
     const auto step = parse_number<Index>(row.substr(0, row.find(',')));
-    if (!step || *step < 1 || std::ranges::count(row, ',') != cells || row.find('\0') != row.npos) {
-      if (damage.empty()) damage = text("line ", line, ": got ", quote(row), "; expected a row as the header has it");
-    } else if (*step > last_step) {
-      newest = std::max(newest, *step);
-    } else {
-      if (!damage.empty()) stop(damage);
-      if (*step < newest) stop("line ", line, ": step ", *step, " follows step ", newest);
-      if (*step > kept) {
-        end_step(*step);
-        first = cells_of(row, keys);
-        kept = newest = *step;
-        rows = 0;
-      } else if (cells_of(row, keys) == first) {
-        stop("line ", line, ": ", first, " stands there for the second time");
+    const bool is_row = std::ranges::count(row, ',') == cells && row.find('\0') == row.npos;
+    return is_row && step >= 1 ? step : std::nullopt;
+  };
+  while (lines.size() > 1 && step_of(lines.back()).value_or(last_step + 1) > last_step) lines.pop_back();
+  size_ = 0;
+  for (const std::string& line : lines) size_ += line.size() + 1;
+
+  Index kept = 0, rows = 0, most_rows = 0;  // `rows` of the step `kept`
+  std::string first;                        // the key of that step's first row
+  for (std::size_t i = 1; i <= lines.size(); ++i) {
+    const auto stop = [&](const auto&... what) {
+      fail("csv", path_, ": line ", i + 1, ": ", what..., "; restore the log, or remove it to go on without its rows");
+    };
+    const bool is_row = i < lines.size();  // else the end of the log
+    const std::optional<Index> step = is_row ? step_of(lines[i]) : last_step + 1;
+    if (!step) stop("got ", quote(lines[i]), "; expected a row as the header has it");
+    if (*step < kept) stop("step ", *step, " follows step ", kept);
+    const std::string key = is_row ? cells_of(lines[i], keys) : "";
+    if (*step == kept && key == first) stop(key, " stands there for the second time");
+    if (*step > kept) {
+      if (most_rows == 0) most_rows = rows;
+      if (rows != most_rows) stop("step ", kept, " ends after ", rows, " rows; expected ", most_rows);
+      for (Index missing = kept + 1; missing < *step; ++missing) {
+        if (is_due(missing)) stop("expected a row of step ", missing, " after step ", kept);
       }
-      ++rows;
-      size_ = end + 1;
+      first = key;
+      kept = *step;
+      rows = 0;
     }
+    ++rows;
   }
-  ++line;
-  end_step(last_step + 1);
 }
 
 void CsvWriter::flush() {

@@ -244,15 +244,6 @@ LayerLogs::LayerLogs(const RunFolder& folder)
       params(open_log<ParameterRow>(folder, params_file, params_columns)),
       heads(open_log<HeadRow>(folder, heads_file, heads_columns)) {}
 
-void LayerLogs::check(Index last_step, const std::function<bool(Index)>& is_due) {
-  constexpr Index keys = 3;  // step, layer, and site, parameter or head
-  for (CsvWriter* log : {&layers, &params, &heads}) log->check(last_step, keys, is_due);
-}
-
-void LayerLogs::cut() {
-  for (CsvWriter* log : {&layers, &params, &heads}) log->cut();
-}
-
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
   parallel_for(3, [&](Index log) {  // turning numbers into text is a sixth of the cost of logging
@@ -264,10 +255,6 @@ void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
       write_rows<HeadRow>(heads, step, heads_columns, head_rows);
     }
   });
-}
-
-void LayerLogs::sync() {
-  for (CsvWriter* log : {&layers, &params, &heads}) log->sync();
 }
 
 CsvWriter open_metrics(const RunFolder& folder) {

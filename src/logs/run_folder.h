@@ -2,6 +2,7 @@
 // heads.csv.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "io/csv.h"
@@ -98,13 +99,11 @@ struct ParameterRow {
 struct LayerLogs {
   explicit LayerLogs(const RunFolder& folder);
 
-  // As CsvWriter's.
-  void check(Index last_step, const std::function<bool(Index)>& is_due);
-  void cut();
   void write(Index step, const std::vector<SiteRow>& sites, const std::vector<ParameterRow>& parameters,
              const std::vector<HeadRow>& head_rows);
-  void sync();
+  std::array<CsvWriter*, 3> all() { return {&layers, &params, &heads}; }
 
+  static constexpr Index keys = 3;  // a row's step, layer, and site, parameter or head
   CsvWriter layers, params, heads;
 };
 

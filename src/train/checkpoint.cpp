@@ -23,18 +23,16 @@ void require_same_run(const SafetensorsFile& file, const RunConfig& config, cons
     refuse("resume", file.path(), ": is the checkpoint of another config, which differs in ", keys,
            "; put its own checkpoint back, or start another run with --out DIR");
   }
-  std::string other = text_difference(metadata_at(file, corpus_key), meta);
-  if (other.empty() && metadata_at(file, "vocab") != meta.corpus.vocab.to_json())
+  std::string other = text_difference(metadata_at(file.path(), file.metadata(), corpus_key), meta);
+  if (other.empty() && metadata_at(file.path(), file.metadata(), "vocab") != meta.corpus.vocab.to_json())
     other = "another vocabulary";
   require(other.empty(), "resume", file.path(), ": was trained on ", other,
           "; restore it, name its place with --set data.path=FILE, or start another run with --out DIR");
 }
 
-void write_figure(Metadata& metadata, const char* name, Index figure) {
-  metadata[name] = std::to_string(figure);
-}
 void write_figure(Metadata& metadata, const char* name, std::uint64_t hash) { metadata[name] = hex(hash); }
-void write_figure(Metadata& metadata, const char* name, double figure) {
+template <class Number>
+void write_figure(Metadata& metadata, const char* name, Number figure) {
   char digits[32];
   metadata[name] = {digits, std::to_chars(digits, digits + sizeof digits, figure).ptr};
 }
@@ -45,12 +43,9 @@ void write_figure(Metadata& metadata, const char* name, const std::optional<Numb
 
 template <class Number>
 void read_figure(const std::string& path, const Metadata& metadata, const char* name, Number& figure) {
-  if constexpr (std::is_same_v<Number, std::uint64_t>) {
-    figure = number_at<Number>(path, metadata, name, 16);
-  } else {  // a float is written as a double
-    figure = static_cast<Number>(
-        number_at<std::conditional_t<std::is_integral_v<Number>, Number, double>>(path, metadata, name));
-  }
+  constexpr int base = std::is_same_v<Number, std::uint64_t> ? 16 : 10;  // hex digits of a hash
+  using Read = std::conditional_t<std::is_same_v<Number, float>, double, Number>;  // parse_number() has no floats
+  figure = static_cast<Number>(number_at<Read>(path, metadata, name, base));
 }
 template <class Number>
 void read_figure(const std::string& path, const Metadata& metadata, const char* name,
@@ -162,7 +157,7 @@ void load_parent(const Parent& parent, Model<float>& model, Moments<float>& mome
 bool has_seen_validation(const Parent& parent, const CheckpointMeta& now) {
   const DataConfig before = config_in(*parent.file).data, &data = now.config.data;
   if (now.corpus.val.empty()) return false;
-  if (metadata_at(*parent.file, corpus_key) == hex(now.corpus.hash))
+  if (metadata_at(parent.file->path(), parent.file->metadata(), corpus_key) == hex(now.corpus.hash))
     return data.val_path.empty() && data.val_fraction > before.val_fraction;
   const fs::path validation = fs::weakly_canonical(data.val_path.empty() ? data.path.back() : data.val_path);
   return std::ranges::any_of(

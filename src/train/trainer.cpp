@@ -163,12 +163,13 @@ void Trainer::begin() {
     };
   };
   metrics_log_->check(record_.steps - record_.unlogged_grad_norm.has_value(), 1, due(&Step::log_metrics));
-  if (layer_logs_) layer_logs_->check(record_.steps, due(&Step::log_sites));
+  if (layer_logs_) {
+    for (CsvWriter* log : layer_logs_->all()) log->check(record_.steps, LayerLogs::keys, due(&Step::log_sites));
+  }
   if (record_.steps > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
   write_summary(status_running);
   write_config();
-  metrics_log_->cut();
-  if (layer_logs_) layer_logs_->cut();
+  for (CsvWriter* log : open_logs()) log->cut();
   folder_->remove_kept(record_.steps);
   if (record_.steps == 0) keep_if_due();
   if (!logs_layers) layer_logs_.reset();
@@ -359,10 +360,15 @@ void Trainer::show_progress(const Step& step) {
                      .seconds_left = seconds_per_step_ * static_cast<double>(steps - step.number)});
 }
 
+std::vector<CsvWriter*> Trainer::open_logs() {
+  std::vector<CsvWriter*> logs = {&*metrics_log_};
+  if (layer_logs_) std::ranges::copy(layer_logs_->all(), std::back_inserter(logs));
+  return logs;
+}
+
 void Trainer::save() {
   if (!folder_) return;
-  metrics_log_->sync();  // first, since a resumed run expects the rows up to the checkpoint
-  if (layer_logs_) layer_logs_->sync();
+  for (CsvWriter* log : open_logs()) log->sync();  // first: a resumed run expects the rows up to the checkpoint
   save_state();
 }
 

@@ -85,6 +85,7 @@ class Trainer {
   void keep_if_due();
   void log_metrics(Step& step);
   void show_progress(const Step& step);
+  std::vector<CsvWriter*> open_logs();
   void save();
   void save_state();
 

@@ -73,15 +73,12 @@ const std::string& metadata_at(const std::string& path, const Metadata& metadata
           "'; not a file that normscope wrote");
   return found->second;
 }
-const std::string& metadata_at(const SafetensorsFile& file, const std::string& key) {
-  return metadata_at(file.path(), file.metadata(), key);
-}
 
 RunConfig config_in(const SafetensorsFile& file) {
-  const std::string& version = metadata_at(file, "normscope");
+  const std::string& version = metadata_at(file.path(), file.metadata(), "normscope");
   require(version == format_version, "safetensors", file.path(), ": has the format ", quote(version),
           "; this normscope reads \"", format_version, '"');
-  const std::string& config = metadata_at(file, "config");
+  const std::string& config = metadata_at(file.path(), file.metadata(), "config");
   try {
     return load_config_text(config, file.path(), {}, {.need_data = false, .may_have_moved = true}).config;
   } catch (const Error& error) {  // of usage, of several lines; but the user did not write this config
@@ -125,7 +122,7 @@ void require_weights(const SafetensorsFile& file, const ParameterLayout& layout)
 }
 
 Index step_of(const SafetensorsFile& file) {
-  return file.metadata().contains("step") ? number_at<Index>(file, "step") : 0;
+  return file.metadata().contains("step") ? number_at<Index>(file.path(), file.metadata(), "step") : 0;
 }
 
 void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
@@ -159,14 +156,14 @@ std::string weights_of(const std::string& run_or_file, std::optional<Index> step
 std::unique_ptr<LoadedModel> load_model(const std::string& run_or_file, std::optional<Index> step) {
   const SafetensorsFile file(weights_of(run_or_file, step));
   const RunConfig config = config_in(file);
-  const Vocabulary vocab = Vocabulary::from_json(metadata_at(file, "vocab"), file.path());
+  const Vocabulary vocab = vocabulary_in(file.metadata(), file.path());
   require_weights(file, ParameterLayout(config.model, vocab.size()));  // before allocating that model
   std::unique_ptr<LoadedModel> loaded(
       new LoadedModel{.config = config,
                       .vocab = vocab,
                       .path = file.path(),
-                      .step = number_at<Index>(file, "step"),
-                      .corpus_hash = metadata_at(file, corpus_key),
+                      .step = number_at<Index>(file.path(), file.metadata(), "step"),
+                      .corpus_hash = metadata_at(file.path(), file.metadata(), corpus_key),
                       .model = {config.model, vocab.size(), config.train.gemm_mode()}});
   load_model_weights(file, loaded->model);
   loaded->model.branch_progress = config.train.branch_progress(loaded->step);

@@ -40,22 +40,17 @@ void load_tensors(const SafetensorsFile& file, const std::string& prefix, const 
 // The metadata of every file of a run: format, config, vocabulary, corpus, step.
 Metadata file_metadata(const CheckpointMeta& meta, Index step);
 
-// An entry. Error: there is none.
+// An entry of the metadata of the file `path`. Error: there is none.
 const std::string& metadata_at(const std::string& path, const Metadata& metadata, const std::string& key);
-const std::string& metadata_at(const SafetensorsFile& file, const std::string& key);
 
-// Metadata `key` as a number. Error: missing, or no number.
-template <class Number, class... Base>
-Number number_at(const std::string& path, const Metadata& metadata, const std::string& key, Base... base) {
+// An entry as a number, of integers to `base`. Error: missing, or no number.
+template <class Number>
+Number number_at(const std::string& path, const Metadata& metadata, const std::string& key, int base = 10) {
   const std::string& digits = metadata_at(path, metadata, key);
-  const std::optional<Number> value = parse_number<Number>(digits, base...);
+  const std::optional<Number> value = parse_number<Number>(digits, base);
   require(value.has_value(), "safetensors", path, ": metadata '", key, "' is ", quote(digits),
           "; expected a number");
   return *value;
-}
-template <class Number, class... Base>
-Number number_at(const SafetensorsFile& file, const std::string& key, Base... base) {
-  return number_at<Number>(file.path(), file.metadata(), key, base...);
 }
 
 // Error: another format, or a damaged config.
