@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "check/check.h"
 #include "config/load.h"
 #include "data/corpus.h"
 #include "helpers.h"
@@ -61,41 +62,19 @@ struct Golden {
   std::vector<std::int32_t> tokens = ids("tokens"), targets = ids("targets");
 };
 
-// Every site's value and gradient, under the names of an exchange file.
-template <class Real>
-struct Sites : TapListener<Real> {
-  std::map<std::string, std::vector<double>> tensors;
-  void put(const char* kind, SiteId id, const Matrix<Real>& x) {
-    const std::string name = std::string(kind) + std::to_string(id.layer) + "." + name_of(id.site);
-    CHECK(!tensors.contains(name));
-    tensors[name].assign(x.data, x.data + x.size());
-  }
-  void on_value(SiteId id, const Matrix<Real>& value) override { put("act.", id, value); }
-  void on_gradient(SiteId id, const Matrix<Real>& gradient) override { put("act_grad.", id, gradient); }
-};
-
 // |a - b| / max(|b|, floor).
 double distance(const std::vector<double>& a, const std::vector<double>& b, double floor = 0) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  std::vector<double> difference(a);
-  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
-  return norm(difference) / std::max(norm(b), floor);
+  return l2_distance(a, b) / std::max(norm(b), floor);
 }
 
 template <class Real>
 void compare_exchange(const std::string& name, GemmProvider provider, double tolerance) {
   CAPTURE(name);
   Golden<Real> golden(name, provider);
-  Model<Real>& model = golden.model;
-  Sites<Real> sites;
-  std::vector<Real> logits;
-  const Pass batch{golden.tokens, golden.targets, golden.config.model.context};
-  const double loss = model.loss_and_gradients(batch, 1, &sites, &logits);
-  auto computed = sites.tensors;
-  computed["logits"].assign(logits.begin(), logits.end());
-  computed["loss"] = {loss};
-  for (const Parameter& p : model.layout().list())
-    computed["grad." + p.name].assign(model.gradients.at(p), model.gradients.at(p) + p.size);
+  const ModelConfig& config = golden.config.model;
+  Tensors computed = tensors_of(golden.model, Pass{golden.tokens, golden.targets, config.context});
+  computed["logits"] = computed.at(text("act.", config.n_layer + 1, ".logits"));
 
   // Gradients that are 0 in theory have no relative error: the floor is a share of the largest of their kind.
   std::map<std::string, double> largest;
@@ -110,8 +89,8 @@ void compare_exchange(const std::string& name, GemmProvider provider, double tol
     CHECK(distance(values, golden.template numbers<double>(tensor), floor) <= tolerance);
   }
   // The file holds nothing else than the engine has: the parameters, the batch, and the tensors above.
-  CHECK(golden.file.tensors().size() ==
-        model.layout().list().size() + model.layout().buffers().size() + 2 + computed.size());
+  const ParameterLayout& layout = golden.model.layout();
+  CHECK(golden.file.tensors().size() == layout.list().size() + layout.buffers().size() + 2 + computed.size());
 }
 
 template <class Real>

@@ -92,13 +92,10 @@ class Matrix(CliTest):
         for way in self.WAYS:
             self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), range(1, self.STEPS) if LONG else (5,))
 
-    def test_each_instruction_set_of_ours(self):
-        sets = {"baseline": set(), "avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512bw"}}
-        for isa, needed in sets.items() if LONG else [("baseline", set())]:  # test_digits.py has the others
-            for way in ("native", "bf16") if LONG else ("native",):
-                if needed <= cpu_flags():
-                    first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), env={"NORMSCOPE_ISA": isa})
-                    self.assertTrue(first.summary["isa"].startswith(isa), first.summary["isa"])
+    def test_the_instruction_set_of_any_processor(self):  # test_digits.py has the others
+        for way in ("native", "bf16") if LONG else ("native",):
+            first = self.assert_agrees_with_itself(way, (2, 3, 4) if LONG else (3,), env={"NORMSCOPE_ISA": "baseline"})
+            self.assertEqual(first.summary["isa"], "baseline")
 
     def test_each_kernel_of_openblas(self):
         cores = {"Haswell": {"avx2", "fma"}, "Zen": {"avx2", "fma"}, "SkylakeX": {"avx512f", "avx512bw"}}

@@ -11,9 +11,10 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import unittest
 
-from cli import PATIENCE, CliTest, Run, environment  # which finds lib
+from cli import LONG, PATIENCE, CliTest, Run, environment  # which finds lib
 from lib.base import processors
 
 LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
@@ -104,6 +105,27 @@ class Terminal(CliTest):
 
 
 class Memory(CliTest):
+    def test_it_does_not_grow_and_no_file_stays_open(self):
+        """While a run logs, evaluates and saves, for two seconds or, in the long form, for an hour."""
+        config = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"layers_every": 50},
+                  "eval": {"every": 100}, "checkpoint": {"every": 50}}
+        process = self.start("train", self.config(config), "--out", "run", "--quiet",
+                             # AddressSanitizer keeps what was freed for a while, so that its memory grows.
+                             env=environment(ASAN_OPTIONS="quarantine_size_mb=0:thread_local_quarantine_size_kb=0"))
+        self.wait_for_rows(self.path("run", "metrics.csv"), 20, process)
+        looks, end = [], time.monotonic() + (3600 if LONG else 2)
+        while time.monotonic() < end or len(looks) < 8:  # a busy machine may stand still for seconds
+            self.assertIsNone(process.poll(), "it ended by itself")
+            with open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
+                resident = int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
+            looks.append((resident, len(os.listdir(f"/proc/{process.pid}/fd"))))
+            time.sleep(0.25)
+        halves = looks[:len(looks) // 2], looks[len(looks) // 2:]
+        before, after = (max(resident for resident, _ in half) for half in halves)
+        self.assertLessEqual(after, 1.01 * before)
+        before, after = (min(files for _, files in half) for half in halves)  # while a file is written, it is open
+        self.assertEqual(after, before)
+
     def test_a_small_stack_is_enough(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_STACK, (256 * 1024, 256 * 1024))

@@ -129,14 +129,6 @@ TEST_CASE("a vocabulary encodes, decodes and is written and read, and refuses wh
   }
 }
 
-TEST_CASE("a prompt drops a BOM and refuses what is not UTF-8") {
-  const Vocabulary vocabulary(U"e\u00E9");
-  const auto encode = [&](const char* text) { return vocabulary.encode(text, "sample", "--prompt"); };
-  CHECK(encode("\uFEFFe") == std::vector<Token>{0});
-  CHECK_HOLDS(message([&] { encode("e\xFF"); }), "[sample] --prompt: invalid UTF-8 at byte 1;");
-  CHECK_HOLDS(message([&] { encode("e\u0301"); }), "(U+0301)");
-}
-
 TEST_CASE("a text that memory cannot hold is refused before it is read") {
   const ScratchFile text("huge", "a");
   std::filesystem::resize_file(text.path, std::uintmax_t{1} << 42);  // sparse: it takes no room on the disk

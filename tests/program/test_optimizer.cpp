@@ -1,6 +1,5 @@
-// The optimiser's hyperparameters, from a config to the kernel; kinds that no switch knows.
+// The optimiser's hyperparameters, from a config to the kernel.
 #include "tiny_model.h"
-#include "train/learning_rate.h"
 #include "train/muon.h"
 #include "train/optimizer.h"
 
@@ -62,27 +61,6 @@ TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, doub
       return all;
     }));
   }
-}
-
-TEST_CASE("a kind that no code knows is an error, never another kind") {
-  TrainConfig train;
-  train.optimizer = static_cast<OptimizerKind>(99);
-  CHECK_THROWS_WITH_AS(first_update<double>(train), "[optimizer] no code for optimizer number 99", Error);
-  train.schedule = static_cast<ScheduleKind>(99);
-  train.steps = 10;
-  CHECK_THROWS_WITH_AS(learning_rate(train, 5), "[schedule] no code for schedule number 99", Error);
-
-  ModelConfig model = tiny_config();
-  const ParameterLayout layout(model, tiny_vocab);
-  ParameterBuffer<double> parameters(layout);
-  model.init.scheme = static_cast<InitScheme>(99);
-  CHECK_THROWS_WITH_AS(initialise(model, layout, 1, parameters), "[init] no code for scheme number 99",
-                       Error);
-  model.norm = static_cast<NormKind>(99);
-  Tape<double> tape;
-  const Var<double> x = tape.create(2, model.d_model);
-  CHECK_THROWS_WITH_AS(apply_norm<double>(tape, model, {}, {}, x), "[norm] no code for norm number 99",
-                       Error);
 }
 
 TEST_CASE("moments too small for normal numbers become 0, where a step does not depend on them") {

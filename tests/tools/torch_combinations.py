@@ -22,12 +22,6 @@ ACTIVATIONS = fields()["model.activation"]["enum"]
 WITHOUT_NORMS = [name for name, row in PLACEMENTS.items()
                  if not any(row[norm] for norm in ("norm_in", "norm_branch", "norm_out"))]
 
-
-def first(column):
-    """The first placement with something in this column of its row."""
-    return next(name for name, row in PLACEMENTS.items() if row[column] not in (False, [1, 0]))
-
-
 # Wide and long enough that no norm's variance is by chance near 0: there float32 says nothing of the formula.
 BASE = {"n_layer": 3, "n_head": 2, "d_model": 16, "d_ff": 24, "context": 8, "norm_groups": 2,
         "init": {"scheme": "xavier_normal", "embed_std": 1.0}}
@@ -36,47 +30,16 @@ LIMIT = 1e-4  # of the largest error
 # Without norms a stream of unit size grows from block to block until attention is one-hot, and a rounding error of
 # float32 decides where; a smaller one keeps the model smooth.
 SMALL_STREAM = {"init": {"scheme": "xavier_normal", "embed_std": 0.3}}
-# A few rows more, each on a pre-norm and a post-norm model.
-VARIANTS = {
-    "qk_norm": {"qk_norm": True},
-    "qk_norm, rope, biases": {"qk_norm": True, "position": "rope", "bias": True},
-    "eps outside": {"norm_eps_outside": True, "norm_eps": 0.1},
-    "untied": {"tie_embeddings": False},
-    "rope": {"position": "rope"},
-    "sinusoidal": {"position": "sinusoidal"},
-    "no positions": {"position": "none"},
-    "biases": {"bias": True},
-    "FFN biases, swiglu": {"ffn_bias": True, "activation": "swiglu"},
-    "no gains": {"norm_affine": False},
-    "no norm biases": {"norm_bias": False},
-    "no residual": {"residual": False},
-    "list": {"norm_placement": [first("embed_norm"), first("alpha"), first("learned_scale")]},
-    "by sublayer": {"norm_placement": {"attn": "sandwich", "ffn": "post"}},
-    "qkv_norm, rope": {"qkv_norm": True, "position": "rope"},
-    "inner_norm": {"inner_norm": True},
-    "inner_norm, swiglu, biases": {"inner_norm": True, "activation": "swiglu", "bias": True},
-    "inner batch norm": {"inner_norm": True, "norm": "batchnorm"},
-    "statistics detached": {"norm_detach": True},
-    "root mean squares detached": {"norm": "rmsnorm", "norm_detach": True},
-    "branches times L^-0.5": {"branch_scale": "L^-0.5"},
-    "SkipInit": {"branch_scale": 0.5, "branch_scale_learned": "scalar"},
-    "LayerScale": {"branch_scale": 0.1, "branch_scale_learned": "vector"},
-    "LayerScale of normed branches": {"branch_scale_learned": "vector", "norm_placement": "sandwich"},
-    "GPT-2's initialisation": {"init": {"scheme": "gpt2"}},
-}
 
 
 def combinations():
-    """{name: model section} of the product, then of the variants."""
+    """{name: model section} of the product."""
     rows = {}
     for placement in PLACED:
         for norm in ("none",) if placement in WITHOUT_NORMS else NORMS:
             for activation in ACTIVATIONS:
                 model = {"norm_placement": placement, "norm": norm, "activation": activation}
                 rows[f"{placement} {norm} {activation}"] = {**BASE, **model, **(SMALL_STREAM if norm == "none" else {})}
-    for name, changes in VARIANTS.items():
-        for placement in ("pre", "post"):
-            rows[f"{placement} ({name})"] = {**BASE, "norm_placement": placement, **changes}
     return rows
 
 
