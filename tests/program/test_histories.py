@@ -111,7 +111,8 @@ class Histories(CliTest):
         ends = [self.find(data["val_path"], config)] if data["val_path"] else []
         if not all(path.is_file() for path in paths + ends):
             return None
-        return ["".join(path.read_text(encoding="utf-8") for path in part) for part in (paths, ends)]
+        # None ends in a newline, so that each but the last gets one.
+        return ["\n".join(path.read_text(encoding="utf-8") for path in part) for part in (paths, ends)]
 
     # ---- the answers of the program --------------------------------------------------------------------------------
 
