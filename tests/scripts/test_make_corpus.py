@@ -35,8 +35,7 @@ class MakeCorpus(CliTest):
 
     def test_texts_and_other_files(self):
         self.folder_of(a__txt="naïve\r\nend", b__md="# Title\n".encode("utf-8-sig"),
-                       c__txt="caf\u00e9".encode("cp1252"),
-                       d__bin=b"ELF\0\1\2", e__txt=b"")
+                       c__txt="caf\u00e9".encode("cp1252"), d__bin=b"ELF\0\1\2", e__txt=b"")
         os.makedirs(self.path("in/.git"))
         self.write("in/.git/config", "secret")
         os.mkfifo(self.path("in", "pipe"))

@@ -29,14 +29,12 @@ from lib.logs.runs import Run
 from lib.model import forward, measures
 
 MODEL = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 12, "context": 8, "tie_embeddings": False,
-         "activation": "relu",
-         "init": {"scheme": "xavier_normal", "embed_std": 1}}
+         "activation": "relu", "init": {"scheme": "xavier_normal", "embed_std": 1}}
 MODELS = {
     "pre": {},
     "gelu": {"activation": "gelu"},
     "post_tied": {"norm_placement": "post", "norm": "rmsnorm", "tie_embeddings": True, "activation": "swiglu",
-                  "final_norm": True,
-                  "norm_eps_outside": True},
+                  "final_norm": True, "norm_eps_outside": True},
     "batchnorm": {"norm": "batchnorm", "position": "rope", "activation": "gelu"},
     "peri": {"norm_placement": "peri", "norm": "groupnorm", "norm_groups": 2},
     "instancenorm": {"norm_placement": "res_post", "norm": "instancenorm", "position": "sinusoidal"},
@@ -128,8 +126,7 @@ class Measure(CliTest):
 
     def exchange(self, run, name):
         done = self.call("probe", run.file("config.json"), "--from", run.file("model.safetensors"), "--dump", name,
-                         "--out",
-                         name + "-probe")
+                         "--out", name + "-probe")
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.path(name)
 

@@ -88,8 +88,7 @@ class Plots(MadeRuns):
         outside = self.make("../" + self.root.name + "-outside")
         self.addCleanup(shutil.rmtree, outside)
         for names, folder in ((["runs/a/pre"], "runs/a/pre"), (["runs/a/pre", "runs/a/post"], "runs/a"),
-                              (["runs/p"], "runs/p"),
-                              (["runs/p/seed-1"], "runs/p"), (["runs/p", "runs/a/pre"], "runs"),
+                              (["runs/p"], "runs/p"), (["runs/p/seed-1"], "runs/p"), (["runs/p", "runs/a/pre"], "runs"),
                               ([outside, "runs/a/pre"], ".")):
             with contextlib.chdir(self.root):
                 self.assertEqual(output.folder_of(find_runs(names, "layers.csv")), Path(folder))
@@ -165,8 +164,7 @@ class Plots(MadeRuns):
         path = f"{bin_folder}:{os.environ['PATH']}"
         self.has(self.plot("layers", run, start=(), env={**os.environ, "PATH": path}), "pre · layernorm")
         for script, *arguments in (("plot.py", "layers", run), ("compare.py", run), ("report.py", run),
-                                   ("measure.py", run),
-                                   ("predict.py", run / "config.json")):
+                                   ("measure.py", run), ("predict.py", run / "config.json")):
             result = self.call(script, *arguments, start=("/usr/bin/python3", "-S"))
             topic = script.removesuffix(".py")
             self.assertRegex(result.stderr, rf"\A\[{topic}\] .*; install python3-matplotlib and python3-numpy\n\Z")

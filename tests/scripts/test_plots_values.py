@@ -187,11 +187,11 @@ class Styles(MadeRuns):
 
     def test_factors_of_the_depth_in_words(self):
         for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"),
-                             ([2.0, 0.5, "log"], "(ln 2L)^½"),
-                             ([1.0, 0.3], "(1L)^0.3")):
+                             ([2.0, 0.5, "log"], "(ln 2L)^½"), ([1.0, 0.3], "(1L)^0.3")):
             self.assertEqual(plot_branches.power_text(*factor), text)
             with unittest.mock.patch.dict(PLACEMENTS["deepnorm"], alpha=factor):
-                branches = Branches(Run(self.make(f"run{text.replace('/', '')}", model__norm_placement="deepnorm")))
+                blocks = ["pre", {"attn": "post", "ffn": "none"}, "deepnorm"]
+                branches = Branches(Run(self.make(f"run{text.replace('/', '')}", model__norm_placement=blocks)))
                 self.assertEqual(plot_branches.notes([branches]),
                                  [f"deepnorm: the stream is multiplied by α = {text} before the sum."])
 
@@ -284,18 +284,6 @@ class Styles(MadeRuns):
                          ["train.lr"])
         self.refused("plot.py", "final", "r", "--x", "train.steps",
                      says="--x: got train.steps, in which alone runs differ; they differ in model.norm_placement, tr")
-
-    def test_branches_of_a_run_that_was_killed_in_its_first_step(self):
-        """The rows end in block 1; the placements are those of the config, a list over three blocks."""
-        folder = self.make("run", steps=(1,),
-                           model__norm_placement=["pre", {"attn": "post", "ffn": "none"}, "deepnorm"])
-        rows = (folder / "layers.csv").read_text().splitlines()
-        (folder / "layers.csv").write_text("\n".join(row for row in rows if row.split(",")[1] in ("layer", "0", "1"))
-                                           + "\n")
-        branches = Branches(Run(folder))
-        self.assertEqual(branches.placements, [("pre", "pre"), ("post", "none"), ("deepnorm", "deepnorm")])
-        self.assertEqual(plot_branches.notes([branches]),
-                         ["deepnorm: the stream is multiplied by α = (2L)^¼ before the sum."])
 
     def test_panels_are_those_of_the_logs(self):
         """Every value of every picture of curves is that of made_runs.py, at its step and block."""

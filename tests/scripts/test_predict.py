@@ -58,11 +58,9 @@ class Laws(unittest.TestCase):
         harmonic = np.cumsum([0, *(1 / np.arange(1, 13))])
         for placement, law in (("pre", 1 + 1.5 * self.layers), ("pre_scaled", 1 + 1.5 * harmonic),
                                ("sandwich", 1 + 2 * self.layers), ("peri", 1 + 2 * self.layers),
-                               ("res_post", 1 + 2 * self.layers),
-                               ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
+                               ("res_post", 1 + 2 * self.layers), ("post", 1 + 0 * self.layers), ("keel", 1 + 0 * self.layers),
                                ("deepnorm", 1 + 0 * self.layers), ("none", 3.0**self.layers),
-                               ("rezero", 1 + 0 * self.layers),
-                               (HYBRID, np.where(self.layers, 1.5, 1)),
+                               ("rezero", 1 + 0 * self.layers), (HYBRID, np.where(self.layers, 1.5, 1)),
                                (["pre", *[HYBRID] * 11], np.array([1, 2.5, *[1.5] * 11]))):
             with self.subTest(placement):
                 prediction = of(norm_placement=placement,
@@ -238,8 +236,7 @@ class Means(unittest.TestCase):
 
 
 SMALL = {"n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 128, "context": 16, "activation": "relu",
-         "tie_embeddings": False,
-         "init": {"scheme": "xavier_normal", "embed_std": 1}}
+         "tie_embeddings": False, "init": {"scheme": "xavier_normal", "embed_std": 1}}
 LARGE_EMBEDDINGS = {"n_layer": 2, "context": 4, "activation": "swiglu", "position": "none", "tie_embeddings": True,
                     "d_ff": 256}
 

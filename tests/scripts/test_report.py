@@ -106,8 +106,7 @@ class Report(MadeRuns):
         hostile = evil + "\x1b[31m\x00\x07\u202egnp.exe\u2028\x85\r"
         (run / "sample.txt").write_bytes(hostile.encode() + b"\xff\xfe\n")
         summary = {"status": evil, "isa": evil, "cpu": evil, "blas": {"kernel": evil, "version": ["<b>"]},
-                   "version": evil,
-                   "final_val_loss": evil, "params": evil, "growth": True, "tokens_per_s": None}
+                   "version": evil, "final_val_loss": evil, "params": evil, "growth": True, "tokens_per_s": None}
         (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         page = self.report(run, self.make("other"))
         self.assertEqual(len(page.images), len(PICTURES) - 1)

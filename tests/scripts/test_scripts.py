@@ -101,8 +101,7 @@ class Scripts(CliTest):
         shutil.copy(self.path("text.txt"), self.path("日本/ü.txt"))
         env = environment(NORMSCOPE_BINARY=BINARY, PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", **locale)
         encoding = subprocess.run([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"], env=env,
-                                  check=True,
-                                  capture_output=True, text=True).stdout.strip()
+                                  check=True, capture_output=True, text=True).stdout.strip()
         self.assertNotIn(encoding, ("utf-8", ""))
         script = os.path.join(SCRIPTS, "sweep.py")
         for arguments, code in ((["--set", "data.path=日本/ü.txt", "--out", "日本/out"], 0),

@@ -125,16 +125,16 @@ class SweepTest(CliTest):
         self.assertEqual(process.returncode, code, errors)
         return out, errors
 
-    def folders(self, out="out"):
-        return sorted(name for name in os.listdir(self.path(out)) if os.path.isdir(self.path(out, name)))
+    def folders(self):
+        return sorted(name for name in os.listdir(self.path("out")) if os.path.isdir(self.path("out", name)))
 
     def table(self, out="out"):
         """{name: row} of summary.csv, without the columns that a clock fills."""
         rows = read_csv(self.path(out, "summary.csv"))[1]
         return {row["name"]: {key: value for key, value in row.items() if key not in CLOCK} for row in rows}
 
-    def statuses(self, out="out"):
-        return [row["status"] for row in self.table(out).values()]
+    def statuses(self):
+        return [row["status"] for row in self.table().values()]
 
 
 class Runs(SweepTest):
