@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import unittest
 
 from cli import TEXT, CliTest, Run, merged
@@ -43,8 +44,7 @@ class From(CliTest):
         process = self.start("train", self.config(endless), "--out", "killed", "--from", "parent", "--quiet")
         killed = Run(self.path("killed"))
         self.wait_for_rows(killed.file("metrics.csv"), 5, process)
-        process.kill()
-        process.communicate()
+        self.end(process, signal.SIGKILL)
         steps = len(killed.rows("metrics.csv")) + 20
         os.rename(self.path("parent"), self.path("moved"))  # it is needed no more
         self.normscope("train", "--resume", "killed", "--set", f"train.steps={steps}")

@@ -11,7 +11,7 @@ import signal
 import unittest
 
 import numpy as np
-from cli import (LOGS, PATIENCE, TEXT, TINY, CliTest, Run, environment, fnv1a, with_metadata,
+from cli import (LOGS, TEXT, TINY, CliTest, Run, environment, fnv1a, with_metadata,
                  write_safetensors)
 
 ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1}, "eval": {"every": 0}}
@@ -46,9 +46,7 @@ class Interruption(ResumeTest):
         """Starts or resumes a run and sends it a signal in the middle; its exit code and stderr."""
         process = self.start("train", config, "--out", out, *options)
         self.wait_for_rows(self.path(out, "metrics.csv"), 5, process)
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=PATIENCE)
-        return process.returncode, stderr
+        return self.end(process, number)
 
     def test_signals_save_the_run_and_say_how_to_go_on(self):
         self.config(ENDLESS | {"eval": {"every": 7, "batches": 1}})
@@ -78,9 +76,7 @@ class Interruption(ResumeTest):
         self.config(name="short.json")
         for option in ([], ["--resume"], ["--overwrite"]):
             self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
-        self.assertEqual(process.returncode, 130)
+        self.assertEqual(self.end(process, signal.SIGINT)[0], 130)
 
 
 class Resume(ResumeTest):

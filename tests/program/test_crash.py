@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, PATIENCE, CliTest, Run, environment
+from cli import BINARY, LONG, PATIENCE, CliTest, Run, count_lines, environment
 
 KILLS = 1000 if LONG else 40
 # Every step logs, every second one saves: most moments lie in or beside a write.
@@ -46,13 +46,10 @@ class CrashTest(CliTest):
 
 
 class Kills(CrashTest):
-    def rows_of(self, run):
-        return run.bytes("metrics.csv").count(b"\n") if os.path.exists(run.file("metrics.csv")) else 0
-
     def run_and_kill(self, run, *arguments):
         """Starts the program and kills it: in one of four cases soon, or else some rows of the log later; False: it
         ended before. Rows, not seconds: a machine may be slow, or busy for a while."""
-        rows = self.rows_of(run) + self.draw.randrange(30)
+        rows = count_lines(run.file("metrics.csv")) + self.draw.randrange(30)
         process = self.start(*arguments, stdout=subprocess.DEVNULL)
         if self.draw.randrange(4) > 0:
             self.wait_for_rows(run.file("metrics.csv"), rows, process)
@@ -72,7 +69,8 @@ class Kills(CrashTest):
             if self.run_and_kill(run, *train, start):
                 kills += 1
                 start = "--resume"
-                killed_at.add((self.rows_of(run), *sorted(os.listdir(run.path) if os.path.exists(run.path) else ())))
+                killed_at.add((count_lines(run.file("metrics.csv")),
+                               *sorted(os.listdir(run.path) if os.path.exists(run.path) else ())))
                 if kills < KILLS:
                     continue
                 self.normscope(*train, "--resume")
@@ -94,8 +92,7 @@ class Interrupted(CrashTest):
         process = self.start("bench", self.config(), "--steps", "1000000",
                              env=environment(TMPDIR=self.path("temporary")))
         self.wait_for(lambda: os.listdir(self.path("temporary")))
-        process.send_signal(signal.SIGINT)
-        self.assertEqual((process.communicate()[1], process.returncode), ("[bench] interrupted\n", 130))
+        self.assertEqual(self.end(process, signal.SIGINT), (130, "[bench] interrupted\n"))
         self.assertEqual(os.listdir(self.path("temporary")), [])
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from cli import BINARY, LONG, PATIENCE, CliTest, Run, cpu_flags, environment, merged
+from cli import BINARY, LONG, PATIENCE, CliTest, Run, count_lines, cpu_flags, environment, merged
 
 MPIRUN = os.environ.get("NORMSCOPE_MPIRUN") or shutil.which("mpirun")
 # Root, and more ranks than cores, as in continuous integration; a job that fails is killed at once.
@@ -103,22 +103,16 @@ class MpiTest(CliTest):
                 processes[int(rank)] = int(path.split("/")[2])
         return processes
 
-    def rows(self):
-        try:
-            with open(self.path("parts", "metrics.csv"), "rb") as file:
-                return file.read().count(b"\n")
-        except FileNotFoundError:
-            return 0
-
     def stop(self, ranks, number, whom):
         """Starts or resumes the endless run and signals a rank, or mpirun, at a random moment; exit code and stderr of
         mpirun."""
-        before = self.rows()
+        log = self.path("parts", "metrics.csv")
+        before = count_lines(log)
         program, *words = self.command(ranks, ENDLESS, "parts", "--resume", "-q")
         process = self.start(*words, program=program,
                              env=environment(**MPI_ENVIRONMENT, NORMSCOPE_TEST_MARK=self.folder))
         self.wait_for(lambda: process.poll() is not None or (
-            self.rows() not in (before, 0) and len(self.ranks_running()) == ranks), pause=0.02)
+            count_lines(log) not in (before, 0) and len(self.ranks_running()) == ranks), pause=0.02)
         time.sleep(random.uniform(0, 0.1))
         os.kill(process.pid if whom is None else self.ranks_running()[whom], number)
         _, errors = process.communicate(timeout=PATIENCE)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import unittest
 
-from cli import PATIENCE, CliTest, Run, header_and_data, merged, read_csv, with_metadata
+from cli import CliTest, Run, count_lines, header_and_data, merged, with_metadata
 from lib.logs import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
@@ -46,11 +46,11 @@ class RunWeights(CliTest):
 
     def interrupted(self, run, number, *options):
         """Prolongs a run and ends it by a signal after some steps; the last step that it logged."""
-        before = len(read_csv(self.path(run, "metrics.csv"))[1]) if os.path.exists(self.path(run, "metrics.csv")) else 0
+        log = self.path(run, "metrics.csv")
+        before = count_lines(log)
         process = self.start("train", "tiny.json", "--out", run, "--resume", "--quiet", *PROLONGED, *options)
-        self.wait_for_rows(self.path(run, "metrics.csv"), before + 8, process)
-        process.send_signal(number)
-        process.communicate(timeout=PATIENCE)
+        self.wait_for_rows(log, before + 8, process)
+        self.end(process, number)
 
     def test_the_newest_weights_that_are_left_stand_for_a_run(self):
         run = self.train("run", EVERY)

@@ -110,6 +110,13 @@ def read_csv(path):
         return reader.fieldnames, list(reader)
 
 
+def count_lines(path):
+    """The number of whole lines of a file; 0 if there is no such file."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        return file.read().count(b"\n")
+    return 0
+
+
 def header_and_data(content):
     """The two parts of a safetensors file."""
     start = 8 + int.from_bytes(content[:8], "little")
@@ -309,13 +316,13 @@ class CliTest(unittest.TestCase):
 
     def wait_for_rows(self, path, count, process):
         """Waits until the CSV file has `count` rows, or the process has ended."""
+        self.wait_for(lambda: process.poll() is not None or count_lines(path) > count)
 
-        def lines():
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                return file.read().count(b"\n")
-            return 0
-
-        self.wait_for(lambda: process.poll() is not None or lines() > count)
+    def end(self, process, number):
+        """Sends a signal to a process that was started; its exit code and stderr."""
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=PATIENCE)
+        return process.returncode, errors
 
     def assert_no_controls(self, text):
         """Nothing in `text` can move a terminal's cursor."""
