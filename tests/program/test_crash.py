@@ -39,13 +39,11 @@ def in_mounts(test, script):
     return result
 
 
-class CrashTest(CliTest):
+class Kills(CliTest):
     def setUp(self):
         super().setUp()
         self.draw = random.Random(int(os.environ.get("NORMSCOPE_SEED", "1")))
 
-
-class Kills(CrashTest):
     def run_and_kill(self, run, *arguments):
         """Starts the program and kills it: in one of four cases soon, or else some rows of the log later; False: it
         ended before. Rows, not seconds: a machine may be slow, or busy for a while."""
@@ -86,7 +84,7 @@ class Kills(CrashTest):
         self.assertGreater(len(killed_at), KILLS // 8, "most kills came at the same moment")
 
 
-class Interrupted(CrashTest):
+class Interrupted(CliTest):
     def test_bench_leaves_no_temporary_folder(self):
         os.mkdir(self.path("temporary"))
         process = self.start("bench", self.config(), "--steps", "1000000",
@@ -96,7 +94,7 @@ class Interrupted(CrashTest):
         self.assertEqual(os.listdir(self.path("temporary")), [])
 
 
-class Disk(CrashTest):
+class Disk(CliTest):
     """A disk is full or read-only, or loses the folder of a run."""
 
     ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1, "layers_every": 50},
@@ -154,7 +152,7 @@ class Disk(CrashTest):
         self.assert_same_results(Run(self.path("moved")), Run(self.path("whole")))
 
 
-class SystemCalls(CrashTest):
+class SystemCalls(CliTest):
     """A kill or an error in a system call, by strace, of a run that is resumed after step 8 of 12."""
 
     SMALL = {"model": {"n_layer": 1}, "train": {"steps": 12}, "eval": {"every": 4},
