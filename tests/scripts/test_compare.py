@@ -238,28 +238,6 @@ class PairsAndRemarks(CompareTest):
                          r"  lr 0.01  -0.190 ± 0.011  lower in 4 of 4 shared seeds: a clear difference$")
         self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
 
-    def test_a_grid_is_compared_within_each_setting(self):
-        """54 runs: placement x L x learning rate x 3 seeds."""
-        losses, gap = {}, {0.0003: 0.5, 0.001: 0, 0.003: 0.25}
-        for name, effect in (("pre", 0), ("peri", -0.01)):
-            for depth in (6, 12, 24):
-                for rate in gap:
-                    losses[name, depth, rate] = [2.5 + effect * (depth + seed**2 / 9) + gap[rate] + 0.1 * seed
-                                                 for seed in (1, 2, 3)]
-                    self.make_seeds(f"{name}-{depth}-{rate}", losses[name, depth, rate], {
-                        "model": {"norm_placement": name, "n_layer": depth}, "train": {"lr": rate}})
-        shown = self.compare("runs")
-        self.assertRegex(shown, r"(?m)^  setting +pre +peri minus pre$")
-        for depth in (6, 12, 24):
-            for rate in gap:
-                pre, peri = losses["pre", depth, rate], losses["peri", depth, rate]
-                difference = pairs.with_error(np.mean(peri) - np.mean(pre),
-                                              np.std(np.subtract(peri, pre), ddof=1) / math.sqrt(3))
-                self.assertRegex(shown, rf"(?m)^  L {depth} · lr {rate} +{np.mean(pre):.3f} ± 0\.058 +{difference}\*$")
-            for name in ("pre", "peri"):
-                self.assertRegex(shown, rf"(?m)^  {name} · L {depth} +0\.001 +\S+ ± 0\.\d+ +0\.003 +\+0\.2500 ")
-        self.assertNotIn("choices at once", shown)
-
     def test_only_shared_seeds_that_are_done_count(self):
         self.make_seeds("a", {2: 2.1, 6: 2.0})
         self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")

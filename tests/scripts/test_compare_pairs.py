@@ -283,11 +283,13 @@ class Pairs(CliTest):
             if part.is_list:
                 continue
             self.assertEqual((len({row[0] for row in rows}), len({*titles})), (len(rows), len(titles)))
-            for (setting, _, *cells), title in itertools.product(rows, titles):
+            for (setting, subtracted_mean, *cells), title in itertools.product(rows, titles):
                 cell, (value, _, subtracted) = cells[titles.index(title)], title.rpartition(" minus ")
                 self.assertEqual(subtracted, partner_value)
                 named += [(pair["partner"], pair["group"], cell.rstrip("*")) for pair in pairs
                           if cell != "-" and pair["setting"] == setting and pair["values"][1] == partner_value
+                          and pair["partner_text"] == subtracted_mean
+                          and cell.endswith("*") == (pair["verdict"] == "a clear difference")
                           and {*value.split(" · ")} <= {*groups[pair["group"]].parts.values()}]
         in_tables = len(named)
         for part in parts:

@@ -385,28 +385,28 @@ class Measures(unittest.TestCase):
 class Measured(CliTest):
     """Measures of runs that the program has trained."""
 
-    def test_a_block_that_adds_nothing_turns_nothing_and_can_be_left_out(self):
-        folder = Path(self.train("run").path)
-        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
+    def run_with(self, values, changes):
+        """A trained run; in the first block of its weights, tensors whose names end so after their part have these
+        values."""
+        run = Run(self.train("run", changes).path)
+        tensors, metadata = safetensors_io.read(run.folder / "model.safetensors")
         del metadata["checksum"]
-        for part in ("attn", "ffn"):
-            tensors[f"blocks.0.{part}.out.weight"] *= 0
-        safetensors_io.write(folder / "model.safetensors", tensors, metadata)
-        angles, rises = identity.angles(Run(folder)), identity.rises_without_block(Run(folder))
+        for end, value in values.items():
+            for part in ("attn", "ffn"):
+                tensors[f"blocks.0.{part}{end}"][:] = value
+        safetensors_io.write(run.folder / "model.safetensors", tensors, metadata)
+        return run
+
+    def test_a_block_that_adds_nothing_turns_nothing_and_can_be_left_out(self):
+        run = self.run_with({".out.weight": 0}, {})
+        angles, rises = identity.angles(run), identity.rises_without_block(run)
         self.assertLess(angles[0], 1e-5)
         self.assertGreater(angles[1], 1e-2)
         self.assertEqual(rises[0], 0)
         self.assertGreater(abs(rises[1]), 1e-5)
 
     def test_a_block_whose_norms_have_no_gain_and_bias_loses_nothing_without_them(self):
-        folder = Path(self.train("run", {"train": {"lr": 0.1}}).path)
-        tensors, metadata = safetensors_io.read(folder / "model.safetensors")
-        del metadata["checksum"]
-        for part in ("attn", "ffn"):
-            tensors[f"blocks.0.{part}_norm.weight"][:] = 1
-            tensors[f"blocks.0.{part}_norm.bias"][:] = 0
-        safetensors_io.write(folder / "model.safetensors", tensors, metadata)
-        first, second = gain.rises(Run(folder))
+        first, second = gain.rises(self.run_with({"_norm.weight": 1, "_norm.bias": 0}, {"train": {"lr": 0.1}}))
         self.assertEqual(first, 0)
         self.assertGreater(abs(second), 1e-4)
 

@@ -16,6 +16,7 @@ from unittest import mock
 
 import numpy as np
 import test_compare
+import test_compare_pairs
 import test_instruments
 import test_papers
 import test_plots_values
@@ -69,7 +70,7 @@ FAULTS = [
      lambda: mock.patch.object(statistics, "stdev", statistics.pstdev)),
     ("a mean over seeds that diverged or were interrupted", test_compare, "test_only_shared_seeds_that_are_done_count",
      lambda: with_edit(pairs.values_by_seed, 'run.record["status"] == "done" and ', "")),
-    ("a partner that differs in several choices", test_compare, "test_a_grid_is_compared_within_each_setting",
+    ("a partner that differs in several choices", test_compare_pairs, "test_pairs_and_figures_of_random_folders",
      lambda: replaced(pairs.pairings_of, all_against_the_base)),
     ("the largest difference in place of the mean", test_compare,
      "test_paired_figures_are_those_of_the_differences",
