@@ -254,8 +254,8 @@ def main(arguments=None):
     parser.add_argument("--by", metavar="KEY", help="the compared key, such as train.warmup_steps (default: the first "
                         "that varies)")
     parser.add_argument("--metric", metavar="NAME", default="final_val_loss",
-                        help="a number of summary.json, whose differences are shown instead of final val's; "
-                        "tokens_per_s is in the table with this option only, in --csv and --json always")
+                        help="a number of summary.json, whose differences are shown instead of final val's")
+    parser.add_argument("--speed", action="store_true", help="add tokens/s, which --csv and --json always have")
     parser.add_argument("--target", metavar="LOSS", type=float,
                         help="add the steps, tokens and seconds to this validation loss, linear between evaluations")
     form = parser.add_mutually_exclusive_group()
@@ -288,7 +288,7 @@ def main(arguments=None):
     elif args.csv:
         print_csv(rows_of_csv(result["runs"]))
     else:
-        part, lines = part_of_runs(result["runs"], {SPEED} - {args.metric})
+        part, lines = part_of_runs(result["runs"], set() if args.speed else {SPEED} - {args.metric})
         print_part(part, args.markdown)
         print("".join(f"{line}\n\n" for line in lines), end="")
         for part in (*parts_of_pairs(result), *parts_of_rates(result)):

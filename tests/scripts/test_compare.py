@@ -400,7 +400,7 @@ class Command(CompareTest):
         self.assertEqual(re.split("  +", shown.splitlines()[0]),
                          ["run", "seeds", "placement", "norm", "L", "params", "status", *(
             title for _, title, _ in comparison.METRICS if title != "tokens/s")])
-        self.assertIn("  tokens/s\n", self.compare("--metric", "tokens_per_s", "runs"))
+        self.assertIn("  tokens/s\n", self.compare("--speed", "runs"))
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
         result = json.loads(self.compare("--json", "runs"))
         self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in result["runs"]],
