@@ -241,16 +241,6 @@ class Outputs(CliTest):
         shutil.copy(self.run_folder.file("model.safetensors"), self.path("w"))
         self.inputs = ("child.json", "tiny.json", "text.txt", "val.txt", "w")
 
-    def files(self):
-        """{path: its link or content} of all files of the test."""
-        paths = [path for path in Path(self.folder).rglob("*") if path.is_symlink() or path.is_file()]
-        return {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in paths}
-
-    def refused_untouched(self, *arguments, says):
-        before = self.files()
-        self.refused(*arguments, says=[says])
-        self.assertEqual(self.files(), before)
-
     def test_a_dump_replaces_no_input_and_no_runs_file(self):
         self.normscope("probe", "child.json", "--out", "probe")
         outputs = [*self.inputs, *(str(path) for path in self.files() if path.parent != Path(self.folder))]
@@ -262,8 +252,8 @@ class Outputs(CliTest):
             os.link(self.path(source), self.path(f"hard-{source}"))
             outputs.append(f"hard-{source}")
         for output in outputs:
-            self.refused_untouched("probe", "child.json", "--from", "w", "--out", "probe", "--overwrite", "--seeds", "2",
-                                   "--dump", output, says="; name another file")
+            self.refused_untouched("probe", "child.json", "--from", "w", "--out", "probe", "--overwrite", "--seeds",
+                                   "2", "--dump", output, says=["; name another file"])
 
     def test_a_run_replaces_no_input(self):
         for name in ("sample.txt", "params.csv"):
@@ -272,21 +262,22 @@ class Outputs(CliTest):
                 os.remove(self.run_folder.file(name))
                 os.symlink(f"../{source}", self.run_folder.file(name))
                 for options in (["--overwrite", "--from", "w"], *([["--resume"]] if source != "w" else [])):
-                    self.refused_untouched("train", "child.json", "--out", "run", *options, says=f"its {name} would be")
+                    self.refused_untouched("train", "child.json", "--out", "run", *options,
+                                           says=[f"its {name} would be"])
             os.remove(self.run_folder.file(name))
             self.write(f"run/{name}", kept)
         for arguments in (["run/config.json"], ["tiny.json", "--set", "data.path=run/sample.txt"],
                           ["tiny.json", "--from", "run"]):
-            self.refused_untouched("train", *arguments, "--out", "run", "--overwrite", says="run: its ")
+            self.refused_untouched("train", *arguments, "--out", "run", "--overwrite", says=["run: its "])
         self.normscope("probe", "child.json", "--out", "probe", "--seeds", "3")
         self.refused_untouched("probe", "probe/seed-3/config.json", "--set", "train.seed=1", "--out", "probe",
-                               "--overwrite", says="seed-3: its config.json would be replaced")
+                               "--overwrite", says=["seed-3: its config.json would be replaced"])
 
     def test_what_is_replaced_keeps_its_link_and_its_mode(self):
         self.write("notes.txt", "mine")
         os.chmod(self.path("notes.txt"), 0o600)
         os.symlink("notes.txt", self.path("link"))
-        self.refused_untouched("probe", "tiny.json", "--out", "probe", "--dump", "link", says="--overwrite")
+        self.refused_untouched("probe", "tiny.json", "--out", "probe", "--dump", "link", says=["--overwrite"])
         self.normscope("probe", "tiny.json", "--out", "probe", "--dump", "link", "--overwrite")
         read_safetensors(self.path("notes.txt"))
         self.assertEqual(os.stat(self.path("notes.txt")).st_mode & 0o777, 0o600)

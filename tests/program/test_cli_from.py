@@ -81,22 +81,19 @@ class From(CliTest):
 
     def test_what_cannot_start_is_refused(self):
         parent = self.train("parent")
-        before = parent.contents()
         self.write("accents.txt", TEXT + "é")
         for changes, options, code, word in (
                 ({"data": {"path": "accents.txt"}}, [], 2, "the model has no 'é' (U+00E9)"),
                 ({"model": {"d_model": 32}}, [], 1, "the model needs"),
                 ({"train": {"optimizer": "sgd"}}, ["--moments"], 2, "are adamw's, and the config has sgd"),
                 ({}, ["--resume"], 2, "give one of them")):
-            self.refused("train", self.config(changes), "--from", "parent", "--out", "child", *options, code=code,
-                         says=[word])
+            self.refused_untouched("train", self.config(changes), "--from", "parent", "--out", "child", *options,
+                                   code=code, says=[word])
         self.refused("train", self.config(), "--moments", "--out", "child", says=["name it with --from RUN"])
         self.refused("train", self.config(), "--from", "paren", "--out", "child", says=["did you mean parent?"])
         os.remove(parent.file("checkpoint.safetensors"))
         self.refused("train", self.config(), "--from", "parent", "--moments", "--out", "child",
                      says=["no checkpoint.safetensors"])
-        del before["checkpoint.safetensors"]
-        self.assertEqual(parent.contents(), before)
         self.assertFalse(os.path.exists(self.path("child")))
 
     def test_theory_has_no_prediction_for_weights_of_another_run(self):

@@ -18,6 +18,7 @@ import tempfile
 import time
 import unittest
 import warnings
+from pathlib import Path
 from unittest import mock
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -277,6 +278,18 @@ class CliTest(unittest.TestCase):
         for word in says:
             self.assertIn(word, result.stderr)
         self.assert_no_controls(result.stderr)
+        return result
+
+    def files(self):
+        """{path: its link or content} of all files of the test."""
+        paths = [path for path in Path(self.folder).rglob("*") if path.is_symlink() or path.is_file()]
+        return {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in paths}
+
+    def refused_untouched(self, *arguments, **expectations):
+        """As refused(), and no file of the test changes."""
+        before = self.files()
+        result = self.refused(*arguments, **expectations)
+        self.assertEqual(self.files(), before)
         return result
 
     def script(self, name, *arguments, code=0):
