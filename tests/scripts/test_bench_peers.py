@@ -8,16 +8,13 @@ import io
 import json
 import os
 import runpy
-import subprocess
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-from cli import LONG, PATIENCE, ROOT, environment
+from cli import LONG, ROOT, run_script
 
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
-import bench_peers
+import bench_peers  # in scripts, which cli.py puts on the path
 
 SCRIPT = os.path.join(ROOT, "scripts", "bench_peers.py")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -64,14 +61,10 @@ class Table(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def run_script(self, *arguments):
-        return subprocess.run([sys.executable, SCRIPT, *arguments], env=environment(), capture_output=True, text=True,
-                              timeout=PATIENCE, check=False)
-
     def test_without_torch_or_with_nonsense_it_says_so(self):
         for arguments, says in ((("--python", "/bin/false"), "/bin/false has no PyTorch; install it"),
                                 (("--shape", "5"), "--shape")):
-            result = self.run_script(*arguments)
+            result = run_script(SCRIPT, *arguments, cwd=ROOT)
             with self.subTest(arguments):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(says, result.stderr.splitlines()[-1])
@@ -79,7 +72,7 @@ class Program(unittest.TestCase):
 
     @unittest.skipUnless(LONG and HAS_TORCH, "the long form, with PyTorch")
     def test_quick_form(self):
-        result = self.run_script("--quick", "--threads", "1", "--rounds", "1")
+        result = run_script(SCRIPT, "--quick", "--threads", "1", "--rounds", "1", cwd=ROOT)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
         self.assertEqual((lines[1], lines[2]), (bench_peers.HEADER, "L 2, H 2, C 32, T 16, B 4"))

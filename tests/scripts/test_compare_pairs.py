@@ -26,14 +26,14 @@ FOLDERS = 1000 if LONG else 100
 KEYS = {  # {key: values}
     "model.norm_placement": ("pre", "post", "mix"), "model.norm": ("layernorm", "rmsnorm", "groupnorm"),
     "data.path": ("text.txt", "other.txt"), "model.n_layer": (2, 3), "train.steps": (100, 200),
-    "train.batch_size": (4, 8), "train.optimizer": ("adamw", "sgd"), "train.lr": (0.001, 0.0010000001, 0.01),
-    "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
+    "train.batch_size": (4, 8), "train.grad_accum": (1, 2), "train.optimizer": ("adamw", "sgd"),
+    "train.lr": (0.001, 0.0010000001, 0.01), "train.warmup_steps": (0, 1), "train.weight_decay": (0.1, 0.2)}
 OF_ONE_VALUE = {  # {value: (key that has an effect under this value alone, its values, the default first)}
     "mix": ("model.mix_post_fraction", (0.25, 0.5, 0.75)), "groupnorm": ("model.norm_groups", (4, 2)),
     "sgd": ("train.momentum", (0.0, 0.9))}
 DEFAULTS = {key: values[0] for key, values in OF_ONE_VALUE.values()}
 LABELS = sorted({**KEYS, **DEFAULTS}, key=lambda key: (fields()[key].get("x-label") != "{}", [*fields()].index(key)))
-TOKENS = ("train.steps", "train.batch_size")
+TOKENS = ("train.steps", "train.batch_size", "train.grad_accum")
 
 
 class Model:

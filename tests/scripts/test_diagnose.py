@@ -109,16 +109,10 @@ class Symptoms(CliTest):
     def test_each_fault_of_the_table_is_named(self):
         self.write("text.txt", Path(ROOT, "data", "austen.txt").read_text(encoding="utf-8")[:60_000])
         base, grid = (read_json(os.path.join(COURSE, name)) for name in ("base.json", "symptoms.json"))
+        self.write("base.json", json.dumps(merged(merged(base, SMALL), {"data": {"path": "text.txt"}})))
         for case in {name for symptom in SYMPTOMS for pair in symptom.cases.items() for name in pair}:
-            config = merged(merged(base, SMALL), {"data": {"path": "text.txt"}})
-            for key, value in grid["grid"]["fault"][case].items():
-                *path, last = key.split(".")
-                section = config
-                for part in path:
-                    section = section.setdefault(part, {})
-                section[last] = value
-            self.write(f"{case}.json", json.dumps({name: config[name] for name in config if name != "$schema"}))
-            self.call("train", f"{case}.json", "--out", case)
+            faults = [f"--set={key}={json.dumps(value)}" for key, value in grid["grid"]["fault"][case].items()]
+            self.call("train", "base.json", *faults, "--out", case)
         for symptom in SYMPTOMS:
             for case, cured in symptom.cases.items():
                 for healthy in ((cured,), ()):

@@ -6,7 +6,6 @@ values such as 3e12 and 0.
 test_plots_random.py [COUNT [FIRST_SEED]] draws so many folders, each as every kind of picture; without it 24, each as
 its loss and as one other kind, in the long form 300."""
 
-import csv
 import functools
 import itertools
 import json
@@ -16,7 +15,7 @@ import sys
 import unittest
 
 import numpy as np
-from cli import LONG
+from cli import LONG, read_csv
 from made_runs import MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
@@ -24,6 +23,7 @@ from lib.base.command import ScriptError
 from lib.figures.layout import styled
 from lib.compare.groups import group_by_config
 from lib.base.keys import PLACEMENTS
+from lib.base.tables import csv_text
 from lib.figures.panels import tick_text
 from lib.page.report_data import page_data
 from lib.logs.runs import find_runs
@@ -41,8 +41,7 @@ OTHERS = [kind for kind in plot.KINDS if kind not in ("loss", "measure")]  # mad
 @functools.cache
 def logged(path):
     """The rows of a log as dicts of texts."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return read_csv(path)[1]
 
 
 def numbers(rows, column):
@@ -76,10 +75,7 @@ class RandomPictures(MadeRuns):
                 if row[column] and math.isfinite(float(row[column])):
                     changed = float(row[column]) * r.lognormvariate(0, 0.5)
                     row[column] = r.choice(["nan", "inf", 0, 3e12, 7.5]) if r.random() < wild else changed
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        path.write_text(csv_text([[*rows[0]], *(row.values() for row in rows)]), encoding="utf-8")
 
     def check_lines(self, axes, groups):
         """Each line of a group joins neighbouring rows; a name's leader is grey and short."""
