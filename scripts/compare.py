@@ -272,7 +272,7 @@ def main(arguments=None):
     if args.ranges is not None and not 0 < args.ranges < math.inf:
         raise ScriptError(f"--ranges: got {args.ranges}; expected a number above 0, such as 3")
     if args.check:
-        if args.json or args.markdown or args.ranges or args.base or args.by or args.target:
+        if any((args.json, args.markdown, args.ranges, args.base, args.by, args.target, args.speed)):
             parser.error("--check: goes with --csv alone")
         return check(args.check, args.runs, args.csv)
     unreadable = []  # messages about damaged runs

@@ -4,9 +4,9 @@
 
 namespace normscope {
 
-Outcome scales(const CheckInput&), causality(const CheckInput&), derivatives(const CheckInput&),
-    precision(const CheckInput&);                                        // laws.cpp
-Outcome equations(const CheckInput&), first_weights(const CheckInput&);  // equations.cpp
+Outcome scales(const CheckInput&);                                                                  // identities.cpp
+Outcome causality(const CheckInput&), derivatives(const CheckInput&), precision(const CheckInput&);  // laws.cpp
+Outcome equations(const CheckInput&), first_weights(const CheckInput&);                             // equations.cpp
 
 std::span<const Check> checks() {
   static constexpr Check table[] = {{"scales", scales},           {"causality", causality},

@@ -73,8 +73,8 @@ Json written(const T& value) {
 
 // The meaning of a difference in a key.
 enum class KeyRole {
-  fixed,           // another run: resuming must keep the value of the folder's config
-  free_on_resume,  // another run, but resuming may change the value
+  fixed,           // configs that differ here are different runs; a resume must keep the value
+  free_on_resume,  // different runs too, but a resume may change the value
   text,            // paths of a text, which is known by its hash; free on resume
   bookkeeping      // no weight and no loss depends on it; free on resume
 };

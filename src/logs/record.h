@@ -45,6 +45,7 @@ struct RunRecord {
   float train_loss_max = 0, grad_norm_max = 0;  // since the last row of metrics.csv
   // Of a step whose evaluation was interrupted. It is made after a resume, and then the step's row is logged.
   std::optional<double> unlogged_grad_norm;
+  bool evaluation_is_pending() const { return unlogged_grad_norm.has_value(); }
 };
 
 // Calls use(name, figure) for each figure that both summary.json and a checkpoint have.

@@ -78,9 +78,11 @@ RunRecord Trainer::run(const std::atomic<bool>& stop, int max_threads_tried) {
 std::string_view Trainer::take_steps(const std::atomic<bool>& stop, int max_threads_tried) {
   std::optional<ThreadChoice> threads;
   if (max_threads_tried > 1) threads.emplace(max_threads_tried);
-  for (Index number = record_.steps + !record_.unlogged_grad_norm; number <= config_.train.steps; ++number) {
+  // A step whose evaluation is pending is not trained again.
+  const Index first = record_.evaluation_is_pending() ? record_.steps : record_.steps + 1;
+  for (Index number = first; number <= config_.train.steps; ++number) {
     Step step = plan(number);
-    if (record_.unlogged_grad_norm) {
+    if (record_.evaluation_is_pending()) {
       restore(step);
     } else {
       if (!take(step)) return diverge(step);
@@ -162,7 +164,7 @@ void Trainer::begin() {
       return step > after && plan(step).*planned;
     };
   };
-  metrics_log_->check(record_.steps - record_.unlogged_grad_norm.has_value(), 1, due(&Step::log_metrics));
+  metrics_log_->check(record_.steps - record_.evaluation_is_pending(), 1, due(&Step::log_metrics));
   if (layer_logs_) {
     for (CsvWriter* log : layer_logs_->all()) log->check(record_.steps, LayerLogs::keys, due(&Step::log_sites));
   }
@@ -342,7 +344,7 @@ void Trainer::keep_if_due() {
 // Writes a row if it is due and complete. The largest loss and gradient norm since the last row go from step
 // to step.
 void Trainer::log_metrics(Step& step) {
-  if (record_.unlogged_grad_norm) return;
+  if (record_.evaluation_is_pending()) return;
   MetricsRow& row = step.row;
   row.train_loss_max = record_.train_loss_max = larger(record_.train_loss_max, row.train_loss);
   row.grad_norm_max = record_.grad_norm_max = larger(record_.grad_norm_max, row.grad_norm);

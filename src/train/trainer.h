@@ -52,7 +52,7 @@ class Trainer {
   const RunRecord& record() const { return record_; }
   // Whether the record is that of a run's last step, after which run() only writes the results.
   bool has_results() const {
-    return corpus_.val.empty() || record_.final_val_loss || record_.unlogged_grad_norm;
+    return corpus_.val.empty() || record_.final_val_loss || record_.evaluation_is_pending();
   }
   const Model<float>& model() const { return model_; }
 

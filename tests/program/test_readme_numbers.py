@@ -57,7 +57,7 @@ class Numbers(CliTest):
                      for run, step in ((Run(self.path("pre/seed-1")), "0"), (post, "1"), (post, "20"))]
         first, last = gradients[0] + gradients[1], gradients[2]
         stated = (*re.search(r"both gradients between (\S+) and (\S+)", README).groups(),
-                  *re.search(r"After 20 steps [^.]* (\S+) at block 12\s+to (\S+) at the embedding", README).groups())
+                  *re.search(r"After 20 steps [^.]* (\S+) at block 12\s+to (\S+) at\s+the embedding", README).groups())
         for number, value in zip(stated, (min(first), max(first), last[12], last[0]), strict=True):
             self.assertEqual(float(format(value, ".0e")), float(number))
 

@@ -15,7 +15,7 @@ from lib.logs.runs import NORM, PLACEMENT
 from lib.sweeps.grid import CASE
 from lib.sweeps.sweep_folder import is_of_sweep
 
-MOST_LABELLED = 4  # keys beside the name of a run
+MOST_LABELLED = 4  # keys beside the name of a run, or of the label of rows that no key distinguishes
 RUN = "run"  # stands in Group.parts for Group.run_name
 NUMBERING = re.compile(r"[-_.= /]+$|[-_.= /]*\d+$")  # at the end of what the paths of several seeds have in common
 

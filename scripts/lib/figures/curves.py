@@ -19,7 +19,8 @@ from lib.logs.sites import FIRST
 # `log`: whether the axis is logarithmic (None: if values span decades); `blocks`: those drawn against the step, the
 # first one thick, a second one thin; −1 is the last; `shares`: whether panels of the same unit share a scale.
 Measure = namedtuple("Measure", "name value unit log blocks shares", defaults=[(), True])
-# `read(run)` gives the list of a run's series; `first`: the first block with values; `by_measure`: the panels of a
+# `read(run)` gives the list of a run's series: objects with `run`, `steps` and the arrays that measures name, such as
+# those of a subclass of LoggedSteps (sites.py), which has them by block; `first`: the first block with values; `by_measure`: the panels of a
 # measure follow one another and share a scale (else panels of one step or training do).
 # `steps`: of the panels by depth, unless others are asked for.
 Picture = namedtuple("Picture", "title read measures first by_measure steps", defaults=[0, False, (None,)])

@@ -150,8 +150,10 @@ class Run:
 
     def lines(self, name, last=None):
         """Yields (number, cells) of the whole lines below the header of a log; with `last`, of those in that many bytes
-        at its end. ScriptError, with the line, unless they are one trajectory, as CsvWriter::check() of src/io/csv.h
-        has it. Behind the last checkpoint rows may be missing, as a kill tears them."""
+        at its end, counted from there. ScriptError, with the line, where a row has not the header's cells, and, once
+        all lines of a whole log are taken, unless they are one trajectory, as CsvWriter::check() of src/io/csv.h has
+        it: steps never fall, every step before the last checkpoint has as many different rows as the first, and none
+        is missing that is due. Behind that checkpoint a kill tears rows."""
         header, steps, keys = self.header(name), [], []
         cells_of_key = 3 if header[1:2] == ["layer"] else 1
         with open(self.folder / name, "rb") as file:
@@ -159,29 +161,30 @@ class Run:
             for number, line in enumerate(whole_lines(file, last), 2):
                 cells = line[:-1].split(",")
                 if len(cells) != len(header) or "\0" in line:
-                    self._refuse(name, number, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
+                    place = f"line {number}" if not last else "near its end"
+                    self._refuse(name, place, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
                 steps.append(cells[0])
                 if cells[0] == steps[0]:
                     keys.append(tuple(cells[:cells_of_key]))
                 yield number, cells
-        saved = 0 if last else int(self.record.get("steps", 0))
-        self._check_steps(name, steps, len(steps if last else set(keys)), saved)
+        if not last:
+            self._check_steps(name, steps, len(set(keys)), int(self.record.get("steps", 0)))
 
     def _check_steps(self, name, steps, most, saved):
         """Refuses a log unless its rows, of these steps, are one trajectory: `most` rows a step, fewer only from step
         `saved` on, that of the last checkpoint."""
         for at, step in enumerate(steps):
             if not step.isdecimal() or int(step) > LARGEST["step"]:
-                self._refuse(name, at + 2, f"{printable(step)} is no step")
+                self._refuse(name, f"line {at + 2}", f"{printable(step)} is no step")
         steps = np.array(steps, int)
         for at in np.flatnonzero(np.diff(steps) < 0)[:1]:
-            self._refuse(name, at + 3, f"step {steps[at + 1]} follows step {steps[at]}")
+            self._refuse(name, f"line {at + 3}", f"step {steps[at + 1]} follows step {steps[at]}")
         distinct, starts, counts = np.unique(steps, return_index=True, return_counts=True)
         for at in np.flatnonzero((counts > most) | ((counts < most) & (distinct < saved)))[:1]:
-            self._refuse(name, starts[at] + 2, f"step {distinct[at]} has {counts[at]} rows; expected {most}")
+            self._refuse(name, f"line {starts[at] + 2}", f"step {distinct[at]} has {counts[at]} rows; expected {most}")
         for step in np.setdiff1d(self._due(name, saved), distinct)[:1]:
             at = np.searchsorted(steps, step)
-            self._refuse(name, at + 2, f"expected a row of step {step}")
+            self._refuse(name, f"line {at + 2}", f"expected a row of step {step}")
 
     def _due(self, name, saved):
         """The steps before `saved` at which a log must have rows, as Trainer::plan() in src/train/trainer.cpp has them:
@@ -201,8 +204,8 @@ class Run:
             due |= multiples(number("eval.every"))
         return steps[due]
 
-    def _refuse(self, name, number, what):
-        raise ScriptError(f"{self}: {name} line {number}: {what}; restore the log, or train the run again", 1)
+    def _refuse(self, name, place, what):
+        raise ScriptError(f"{self}: {name} {place}: {what}; restore the log, or train the run again", 1)
 
     @functools.cached_property
     def record(self):

@@ -172,6 +172,7 @@ def sublayer(model, row, layer, is_ffn, x, collected):
     name, branch_of = ("ffn", feed_forward) if is_ffn else ("attn", attention)
     L, C, width = model["n_layer"], model["d_model"], model["d_ff"] if is_ffn else model["d_model"]
     alpha = depth_factor(row["alpha"], L) if model["residual"] else 0.0
+    # A placement's own learned scale starts at 0 (ReZero), that of model.branch_scale_learned at branch_scale.
     a = 0.0 if row["learned_scale"] else branch_scale(model)
     s = depth_factor(row["input_scale"], layer)
     # A matrix (rows, columns) whose entries have the variance Var multiplies mean squares by columns Var forward and by

@@ -80,7 +80,7 @@ def last_change(*files):
 
 def sweep(config, out, quick, **measures):
     """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
-    lib.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
+    lib.logs.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
     grid has eval.every."""
     file, depths = tiny_sweep(config, out) if quick else (config, {})
     evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
@@ -150,7 +150,7 @@ def tiny_text(folder):
 def probe(config, out, quick, variants, measure, law=None, seeds=8):
     """Probes fresh networks. `variants`: {name: {key of the section `model`: value}}, over the config. Returns {name:
     Probed}: an array with what `measure` gives of the folder of each seed, and what `law` gives of
-    lib.mean_field.predicted."""
+    lib.theory.mean_field.predicted."""
     results = {}
     for name, settings in variants.items():
         settings = {f"model.{key}": value for key, value in settings.items()}

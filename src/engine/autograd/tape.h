@@ -44,7 +44,8 @@ class TapListener {
   virtual void on_value(SiteId id, const Matrix<Real>& value) = 0;
   virtual void on_gradient(SiteId id, const Matrix<Real>& gradient) = 0;
 
-  // The result of each op of a pass that records, and its gradient when that is final. Both may be modified.
+  // The result of each op of a pass that records, and its gradient when that is final. Both may be modified; other
+  // values may share a gradient's buffer (alias_gradient()).
   virtual void on_result(const Matrix<Real>& /*value*/) {}
   virtual void on_result_gradient(const Matrix<Real>& /*gradient*/) {}
   // A sublayer's branch: the tensor that is added to alpha times the stream before the sublayer. `output` is
@@ -121,7 +122,7 @@ class Tape {
 
   // --- for ops, backward -----------------------------------------------------------------------------------
 
-  // The final gradient of an op's own output.
+  // The final gradient of an op's own output. Read only: other values may share its buffer (alias_gradient()).
   Matrix<Real> gradient(const Var<Real>& output) const;
 
   bool wants_gradient(const Var<Real>& input) const { return input.slot >= 0; }

@@ -24,7 +24,7 @@ Index query_tile(const GemmKernel<float>& kernel, Index n_keys) {
 // Queries per block of the backward, which updates dK and dV once a block.
 constexpr Index query_block = 64;
 
-// A head's operand of products: the matrix itself, or a copy in scratch of this thread's Tag. A copy is
+// A head's operand of products: the matrix itself, or a copy in this thread's scratch named by Tag. A copy is
 // rounded if products have operands in bf16. In float32 heads of long sequences are copied: their rows, which
 // lie far apart, fall into few sets of the L2 cache, where the copy has room.
 template <class Tag>

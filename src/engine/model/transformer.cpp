@@ -19,6 +19,7 @@ namespace {
 
 // The sites of dropout. Each site of each block (0: the embedding) has its own mask.
 enum class DropoutSite : std::uint64_t { embedding, attention_weights, attention_branch, ffn_branch };
+constexpr std::uint64_t dropout_sites = 4;
 
 // The angle of a pair of features at a position, for sinusoids (width C) and for rope (width D).
 double position_angle(Index position, Index pair, Index width) {
@@ -137,7 +138,7 @@ struct Transformer<Real>::Forward {
 
   Dropout drop(int layer, DropoutSite site) const {
     if (!pass.with_dropout) return {};
-    const auto draw = 4 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(site);
+    const auto draw = dropout_sites * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(site);
     return {config.dropout, pass.dropout_stream.at(draw), pass.context, pass.first_sequence};
   }
   Var<Real> tap(int layer, Site site, Var<Real> x) {

@@ -4,7 +4,7 @@
 //   forward     y = x M / (1-p), M = 0 with probability p, else 1; p = 0 returns x itself
 //   backward    dx = dy M / (1-p)
 //   saved       nothing: M is a function of the stream, the sequence and the element's number in it, t C + c
-//   stream      in training RandomStream(seed, "dropout").at(step).at(4 layer + DropoutSite), then
+//   stream      in training RandomStream(seed, "dropout").at(step).at(dropout_sites layer + DropoutSite), then
 //               .at(sequence of the step's batch), whatever thread, micro-batch or rank computes it
 //   elsewhere   attention's kernel (kernels/attention.cpp) drops weights itself: its element's number is that of
 //               (head, query, key)

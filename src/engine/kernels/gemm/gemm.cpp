@@ -70,7 +70,7 @@ void for_each_tile(const Gemm<Real>& g, Compute&& compute) {
   });
 }
 
-// A copy of x rounded to bf16, in scratch of this thread's Tag.
+// A copy of x rounded to bf16, in this thread's scratch named by Tag.
 template <class Tag>
 Matrix<float> rounded(const Matrix<float>& x) {
   const Index rows = x.transposed ? x.cols : x.rows, cols = x.transposed ? x.rows : x.cols;

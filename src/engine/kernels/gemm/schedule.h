@@ -29,7 +29,7 @@ OperandB<Element> pack_b(const GemmKernel<Element>& kernel, const Matrix<float>&
 // A, read in place.
 inline OperandA<float> read_in_place(const Matrix<float>& a) { return {a.data, a.ld, a.transposed}; }
 
-// B, read in place if its columns are whole vectors, else packed in scratch of this thread's Tag.
+// B, read in place if its columns are whole vectors, else packed in this thread's scratch named by Tag.
 template <class Tag>
 OperandB<float> pack_or_read_in_place(const GemmKernel<float>& kernel, const Matrix<float>& b) {
   if (!b.transposed && b.cols % (kernel.nr / 2) == 0) return {b.data, b.ld, kernel.nr};
