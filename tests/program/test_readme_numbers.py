@@ -66,7 +66,7 @@ class Numbers(CliTest):
         passed = [format(float(rows[step, "6", "attn_in"]["grad_rms"]) / float(rows[step, "6", "stream_mid"]["grad_rms"]),
                          ".2g") for step in ("1", "20")]
         stated = (*re.search(r"1 − cosine is (\S+) after block 12. At step 5 it is (\S+),", README).groups(),
-                  *re.search(r"block 6's attention passes on (\S+) of the gradient, at\s+step 20 (\S+)\. ", README).groups())
+                  *re.search(r"block 6's attention passes on (\S+) of the gradient, at\s+step\s+20\s+(\S+)\. ", README).groups())
         self.assertEqual([*map(float, apart + passed)], [*map(float, stated)])
 
     @unittest.skipUnless(LONG, "the long form")

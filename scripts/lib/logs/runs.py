@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import itertools
 import json
 import math
 import os
@@ -150,7 +151,7 @@ class Run:
 
     def lines(self, name, last=None):
         """Yields (number, cells) of the whole lines below the header of a log; with `last`, of those in that many bytes
-        at its end, counted from there. ScriptError, with the line, where a row has not the header's cells, and, once
+        at its end, whose numbers are 0. ScriptError, with the line, where a row has not the header's cells, and, once
         all lines of a whole log are taken, unless they are one trajectory, as CsvWriter::check() of src/io/csv.h has
         it: steps never fall, every step before the last checkpoint has as many different rows as the first, and none
         is missing that is due. Behind that checkpoint a kill tears rows."""
@@ -158,11 +159,10 @@ class Run:
         cells_of_key = 3 if header[1:2] == ["layer"] else 1
         with open(self.folder / name, "rb") as file:
             file.readline()
-            for number, line in enumerate(whole_lines(file, last), 2):
+            for number, line in zip(itertools.repeat(0) if last else itertools.count(2), whole_lines(file, last)):
                 cells = line[:-1].split(",")
                 if len(cells) != len(header) or "\0" in line:
-                    place = f"line {number}" if not last else "near its end"
-                    self._refuse(name, place, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
+                    self._refuse(name, number, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
                 steps.append(cells[0])
                 if cells[0] == steps[0]:
                     keys.append(tuple(cells[:cells_of_key]))
@@ -175,16 +175,16 @@ class Run:
         `saved` on, that of the last checkpoint."""
         for at, step in enumerate(steps):
             if not step.isdecimal() or int(step) > LARGEST["step"]:
-                self._refuse(name, f"line {at + 2}", f"{printable(step)} is no step")
+                self._refuse(name, at + 2, f"{printable(step)} is no step")
         steps = np.array(steps, int)
         for at in np.flatnonzero(np.diff(steps) < 0)[:1]:
-            self._refuse(name, f"line {at + 3}", f"step {steps[at + 1]} follows step {steps[at]}")
+            self._refuse(name, at + 3, f"step {steps[at + 1]} follows step {steps[at]}")
         distinct, starts, counts = np.unique(steps, return_index=True, return_counts=True)
         for at in np.flatnonzero((counts > most) | ((counts < most) & (distinct < saved)))[:1]:
-            self._refuse(name, f"line {starts[at] + 2}", f"step {distinct[at]} has {counts[at]} rows; expected {most}")
+            self._refuse(name, starts[at] + 2, f"step {distinct[at]} has {counts[at]} rows; expected {most}")
         for step in np.setdiff1d(self._due(name, saved), distinct)[:1]:
             at = np.searchsorted(steps, step)
-            self._refuse(name, f"line {at + 2}", f"expected a row of step {step}")
+            self._refuse(name, at + 2, f"expected a row of step {step}")
 
     def _due(self, name, saved):
         """The steps before `saved` at which a log must have rows, as Trainer::plan() in src/train/trainer.cpp has them:
@@ -204,7 +204,8 @@ class Run:
             due |= multiples(number("eval.every"))
         return steps[due]
 
-    def _refuse(self, name, place, what):
+    def _refuse(self, name, number, what):
+        place = f"line {number}" if number else "near its end"
         raise ScriptError(f"{self}: {name} {place}: {what}; restore the log, or train the run again", 1)
 
     @functools.cached_property
