@@ -24,7 +24,8 @@ text after the last step; best val: the lowest during training, on eval.batches;
 row, but at least the low median of s over the rows; a ratio is taken by its logarithm. A comment below the table holds
 what its rows ask for: seeds, text, a hash of each config, and the keys that are not at their defaults. --check holds
 each folder to a file that has such a table, in a line: how many means are as asked, and what is not. Rows are matched
-by their keys. A row counts if no key and not the text differs and as many seeds are done, whatever their numbers. Equal
+by their keys. A row counts if no key and not the text differs and three seeds are done (or as many as the range has, if
+fewer), whatever their numbers. Take ranges of five seeds or more: those of three are too narrow now and then. Equal
 trajectories in two folders are named: runs of the same seeds, or copies. The exit code is 1 unless all is as asked."""
 
 import collections
@@ -216,7 +217,7 @@ def check(file, paths, as_csv):
     rows = [("folder", "as_asked", "asked", "remarks")]
     for name, inside, asked, faults, hashes in grades:
         shared = collections.Counter(other for one in hashes for other in holders[one] - {name})
-        copies = [f"{counted(count, 'run')} with the trajectory_hash of one in {printable(other)}"
+        copies = [f"{counted(count, 'run')} with the digits of one in {printable(other)}"
                   for other, count in shared.items()]
         rows.append((printable(name), inside, asked, "; ".join(faults + copies)))
         if not as_csv:

@@ -11,6 +11,8 @@ cosine of tokens by its distance from 1, heads with all heads of their layer.
 HEALTHY is one run or more that are as the run should be, best with other seeds. Without any, the run's own rows before
 stand for them, the first ten at most; then a healthy run's columns leave too, as it learns, only later.
 
+A sign is seen at the first step at which a quarter of the rows that it is about show it.
+
 Columns: both values, of the first row that is out; that row; and how many more rows of the column are out at that
 step."""
 

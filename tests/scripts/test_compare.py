@@ -538,12 +538,12 @@ class Command(CompareTest):
         self.assertEqual(columns, ["folder", "as_asked", "asked", "remarks"])
         both = "pre: {0}; post: {0}".format
         self.assertEqual([(row["folder"], row["as_asked"], row["asked"], row["remarks"]) for row in rows[:-1]], [
-            ("half", "5", "10", "pre: no runs; 3 runs with the trajectory_hash of one in copy"),
+            ("half", "5", "10", "pre: no runs; 3 runs with the digits of one in copy"),
             ("beta2", "0", "10", both("train.beta2 0.9, expected 0.99")),
             ("steps", "0", "10", both("train.steps 102, expected 2")),
-            ("seeds", "0", "10", both("1 of 3 seeds are done; missing: 1, 3")),
+            ("seeds", "0", "10", both("1 of 3 seeds are done")),
             ("text", "0", "10", both("another text")),
-            ("copy", "5", "10", "pre: no runs; 3 runs with the trajectory_hash of one in half")])
+            ("copy", "5", "10", "pre: no runs; 3 runs with the digits of one in half")])
         self.assertRegex(rows[-1]["remarks"], "^none: no such folder; .*; pre: no runs; post: no runs$")
         for damaged in (table.replace('"seeds"', '"sed"'), table.replace(" [1", " 1")):
             self.write("ranges.md", damaged)

@@ -30,6 +30,8 @@ class Updates(LoggedSteps):
                 if row["layer"] <= run.value("model.n_layer"):
                     total = sums.setdefault((row["step"], row["layer"], role), np.zeros(2))
                     total += row["numel"] * np.square([row["update_rms"], row["rms"]])
+        if not sums:
+            raise ScriptError(f"{run}: {self.file} has no rows yet")
         places = dict.fromkeys((step, layer) for step, layer, _ in sums)
         rows = np.array([[*place, *(self._ratio(*sums.get((*place, role), (np.nan, np.nan))) for role in ROLES)]
                          for place in places])
