@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base.command import Parser, ScriptError, printable, run_command
-from lib.base.files import natural_order, require_output, same_file, write_atomically
+from lib.base.files import natural_order, require_output, write_atomically
 
 EXAMPLES = """examples:
   scripts/make_corpus.py src README.md -o runs/self.txt           this project's own source
@@ -92,12 +92,11 @@ def run():
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a text that is there")
     args = parser.parse_args()
-    require_output(args.output, [path for path in args.paths if not os.path.isdir(path)], args.overwrite)
     parts, left_out, refused = [], collections.Counter(), []
-    for path in args.paths:
-        for file in found_files(path, left_out):
-            if same_file(file, args.output):
-                continue
+    sources = {path: found_files(path, left_out) for path in args.paths}
+    require_output(args.output, [file for files in sources.values() for file in files], args.overwrite)
+    for path, files in sources.items():
+        for file in files:
             try:
                 text, how = extracted(file)
                 parts.append(text)

@@ -138,7 +138,7 @@ void require_run(const std::string& folder, std::string_view name) {
 
 RunFolder::RunFolder(const std::string& path, Existing existing, const InputFiles& inputs)
     : path_(path), lock_(created(path)) {
-  require_usable(path, existing, inputs, "go on with --resume, start again with --overwrite");
+  require_usable(path, existing, inputs, "go on with --resume (without --from), start again with --overwrite");
   std::error_code error;
   for (const std::string& name : owned_in(path_)) {
     remove_leftovers(file(name));

@@ -56,7 +56,7 @@ class MakeCorpus(CliTest):
             ["refused", "in/loop.txt", "Too many levels of symbolic links"],
             ["left out: 1 hidden, 1 pipes or devices"]])
         self.assertEqual(table[-1][0], f"wrote link.txt: 18 characters, {len(set(self.text()))} different")
-        self.make(".", "-o", "out.txt", "--overwrite")  # the output is no input
+        self.assertIn("out.txt: is an input", self.make(".", "-o", "out.txt", "--overwrite", code=2).stderr)
         self.assertEqual(self.text().count("Title"), 1)
 
     def test_files_are_in_the_order_of_their_numbers_and_every_name_given_counts(self):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import shutil
 
 
@@ -32,9 +33,14 @@ def print_table(rows, indent=""):
 
 
 def markdown_table(rows):
-    """The table in Markdown."""
-    head, *body = (f"| {' | '.join(map(str, row))} |\n" for row in rows)
+    """The table in Markdown, in which a | of a cell is written as \\|; markdown_cells() reads a row of it."""
+    head, *body = ("| " + " | ".join(str(cell).replace("|", r"\|") for cell in row) + " |\n" for row in rows)
     return head + "|---" * len(rows[0]) + "|\n" + "".join(body)
+
+
+def markdown_cells(line):
+    """The cells of a row of a table in Markdown."""
+    return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
 
 
 def csv_text(rows):

@@ -18,7 +18,7 @@ from collections import namedtuple
 from lib.base.command import ScriptError, printable
 from lib.base.files import JSON
 from lib.base.keys import fields
-from lib.base.tables import markdown_table
+from lib.base.tables import markdown_cells, markdown_table
 from lib.compare.comparison import METRICS
 
 KINDS = {title: (key, kind) for key, title, kind in METRICS if kind != "speed"}  # of columns that may have ranges
@@ -48,8 +48,7 @@ def tables_in(text):
     tables = []
     for match in TABLE.findall(text):
         lines = match.splitlines()
-        (folder, *titles), _, *rows = [[cell.strip() for cell in line.strip()[1:-1].split("|")]
-                                       for line in lines if line.startswith("|")]
+        (folder, *titles), _, *rows = [markdown_cells(line) for line in lines if line.startswith("|")]
         if titles and KINDS.keys() >= {*titles} and all(len(row) == len(titles) + 1 for row in rows):
             try:
                 common, *asked = [JSON.decode(line) for line in lines if line.startswith("{")] or [{}]

@@ -1,8 +1,9 @@
 """The kinds of pictures: a row has all that plot.py and the page need."""
 
+import argparse
 from collections import namedtuple
 
-from lib.base.command import ScriptError
+from lib.base.command import ScriptError, printable
 from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
                          plot_measure, plot_steps, plot_updates)
 from lib.logs.sites import SITES, Branches, Site, TokenCosine
@@ -19,13 +20,20 @@ def limits(text):
     return low, high
 
 
+def several(text):
+    """A whole number from 2 up, since a picture needs two points."""
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"got {printable(text)}; expected a number of steps from 2 up")
+    return int(text)
+
+
 STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
                    "help": "step of the panels by depth, may be repeated (default: the last logged with finite values; "
                            "cosine: the first, too)"})
 PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
                        "help": "draw only these panels, counted from 1 in the order of reading"})
 YLIM = ("--ylim", {"type": limits, "metavar": "LOW,HIGH", "help": "the limits of the vertical axis"})
-LAST = ("--last", {"type": int, "metavar": "N", "help": "only the last N steps, where the horizontal axis is training"})
+LAST = ("--last", {"type": several, "metavar": "N", "help": "only the last N steps, where the horizontal axis is training"})
 LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
 THEORY = ("--theory", {"action": "store_true",
                        "help": "points: the first logged step, or --step's; dashed, whatever the step: what theory "
