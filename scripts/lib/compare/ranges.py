@@ -28,7 +28,7 @@ TABLE = re.compile(r"^\|[^\n]*\n\|-[^\n]*\n(?:\|[^\n]*(?:\n|\Z))+(?:<!--[^\n]*\n
 
 
 class Ranges(namedtuple("Ranges", "folder titles rows asked", defaults=[{}])):
-    """A table of ranges: the `folder` of the runs that it is of; the `titles` of the figures, as compare.py prints them;
+    """A table of ranges: the `folder` of the runs that it is of; `titles` of the figures, as compare.py prints them;
     `rows`, {label of a group: a cell a figure}, "2.46 to 2.49", "diverged" or "-"; and `asked`, {label: asked_of it},
     empty without the comment."""
 

@@ -20,8 +20,8 @@ from lib.logs.sites import FIRST
 # first one thick, a second one thin; −1 is the last; `shares`: whether panels of the same unit share a scale.
 Measure = namedtuple("Measure", "name value unit log blocks shares", defaults=[(), True])
 # `read(run)` gives the list of a run's series: objects with `run`, `steps` and the arrays that measures name, such as
-# those of a subclass of LoggedSteps (sites.py), which has them by block; `first`: the first block with values; `by_measure`: the panels of a
-# measure follow one another and share a scale (else panels of one step or training do).
+# those of a subclass of LoggedSteps (sites.py), which has them by block; `first`: the first block with values;
+# `by_measure`: the panels of a measure follow one another and share a scale (else panels of one step or training do).
 # `steps`: of the panels by depth, unless others are asked for.
 Picture = namedtuple("Picture", "title read measures first by_measure steps", defaults=[0, False, (None,)])
 # A panel as data. `first`: where its x axis begins; `curves`: list of Curve; `thin`: the names of the thick and the

@@ -33,7 +33,8 @@ STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
 PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
                        "help": "draw only these panels, counted from 1 in the order of reading"})
 YLIM = ("--ylim", {"type": limits, "metavar": "LOW,HIGH", "help": "the limits of the vertical axis"})
-LAST = ("--last", {"type": several, "metavar": "N", "help": "only the last N steps, where the horizontal axis is training"})
+LAST = ("--last", {"type": several, "metavar": "N",
+                   "help": "only the last N steps, where the horizontal axis is training"})
 LOG = ("--log", {"action": "store_true", "help": "1 − cosine on a logarithmic axis: how the last differences go"})
 THEORY = ("--theory", {"action": "store_true",
                        "help": "points: the first logged step, or --step's; dashed, whatever the step: what theory "
