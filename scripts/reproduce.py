@@ -39,7 +39,7 @@ def block(name, module, results, judged=True):
     pieces = [module.table(results)] if hasattr(module, "table") else []
     if hasattr(module, "picture"):
         pieces.append(f"![{name}](pictures/{name}.png)\n")
-    lines = [[claim.text.replace("|", "\\|"), f"{claim.value:.3g}", f"{claim.low:g} to {claim.high:g}",
+    lines = [[claim.text, f"{claim.value:.3g}", f"{claim.low:g} to {claim.high:g}",
               claim.verdict if judged else "not judged"] for claim in module.claims(results)]
     return "\n".join([*pieces, markdown(["claim", "measured", "expected", ""], *lines)])
 
