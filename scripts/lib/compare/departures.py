@@ -61,16 +61,16 @@ def departures(logs, healthy):
     """[Departure] of each column that leaves, the earliest first. `logs`: of the run, as logs_of has them; `healthy`:
     those of healthy runs, or none, for the run's own first rows. ScriptError: there is nothing to compare with."""
     found, is_compared = [], False
+    beside_of = {log: _beside(log, logs, healthy) for log in logs}
     for log, column in COLUMNS:
         rows = logs.get(log, {})
         steps = sorted(rows)
         for step, following in zip(steps, [*steps[1:], *steps[-1:]]):
-            cells = _judged(rows[step], _beside(log, step, logs, healthy), column)
+            cells = _judged(rows[step], beside_of[log][step], column)
             is_compared |= bool(cells)
             if _leaves(cells):
                 # A row after own rows is held to them, not to the row that left.
-                beside = _beside(log, following if healthy else step, logs, healthy)
-                later = _judged(rows[following], beside, column)
+                later = _judged(rows[following], beside_of[log][following if healthy else step], column)
                 if not later or _leaves(later):
                     found.append(Departure(step, log, column, *next(cell[1:] for cell in cells if cell[0]),
                                            sum(cell[0] for cell in cells) - 1))
@@ -86,20 +86,17 @@ def _leaves(cells):
     return bool(cells) and sum(cell[0] for cell in cells) >= min(max(SHARE * len(cells), LEAST_CELLS), len(cells))
 
 
-def _beside(log, step, logs, healthy):
-    """The rows, {place: row} each, that a step's are compared with."""
-    if healthy:
-        return [rows for other in healthy for rows in _around(other.get(log, {}), step)]
-    return [logs[log][earlier] for earlier in sorted(logs[log]) if earlier < step][:OWN_ROWS]
-
-
-def _around(steps, step):
-    """The rows of a log at a logged step, and at the ones before and after; none if the step is not logged."""
-    logged = sorted(steps)
-    if step not in steps:
-        return []
-    index = logged.index(step)
-    return [steps[near] for near in logged[max(0, index - 1):index + 2]]
+def _beside(log, logs, healthy):
+    """{step: the rows, {place: row} each, that those of a logged step are compared with}: those of healthy runs at that
+    step and at the logged ones before and after, or the run's own earlier ones."""
+    steps, near = sorted(logs[log]), collections.defaultdict(list)
+    if not healthy:
+        return {step: [logs[log][own] for own in steps[:min(at, OWN_ROWS)]] for at, step in enumerate(steps)}
+    for rows in (other.get(log, {}) for other in healthy):
+        logged = sorted(rows)
+        for at, step in enumerate(logged):
+            near[step] += [rows[other] for other in logged[max(0, at - 1):at + 2]]
+    return {step: near[step] for step in steps}
 
 
 def _range_place(place):

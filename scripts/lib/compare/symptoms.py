@@ -1,10 +1,10 @@
 """The table of symptoms: faults of training, and for each the sign by which a log shows it. The course's page says why,
 and names the cure; its table of figures is written from this one (tests/tools/course.py)."""
 
+import bisect
 import collections
 import math
 import re
-import statistics
 from dataclasses import dataclass
 from typing import Callable
 
@@ -52,12 +52,27 @@ class Symptom:
         return " ".join(re.search(item, PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1].split())
 
 
+class Earlier(list):
+    """The rows of a place at earlier logged steps."""
+
+    def __init__(self):
+        super().__init__()
+        self._sorted = []  # the figures of the rows that median() has met
+
+    def median(self, figure):
+        """The median of a figure of the rows, of which there is one at least; always the same figure."""
+        for row in self[len(self._sorted):]:
+            bisect.insort(self._sorted, figure(row))
+        last = len(self._sorted) - 1
+        return (self._sorted[last // 2] + self._sorted[last - last // 2]) / 2
+
+
 @dataclass(frozen=True)
 class Context:
-    """rows: {place: row} of the log's step; before: rows of the same place at earlier logged steps; depth: the number
+    """rows: {place: row} of the log's step; before: those of the same place at earlier logged steps; depth: the number
     of blocks; uniform: the loss if each character is equally likely, in nats."""
     rows: dict
-    before: list
+    before: Earlier
     depth: int
     uniform: float
 
@@ -87,7 +102,7 @@ def _clipped(row):
 
 
 def _spike(row, context):
-    return _clipped(row) / statistics.median(map(_clipped, context.before or [row]))
+    return _clipped(row) / (context.before.median(_clipped) if context.before else _clipped(row))
 
 
 SYMPTOMS = (
@@ -121,7 +136,7 @@ SYMPTOMS = (
 def figures(symptom, run, logs):
     """{step: {place: figure}} of the rows of a run that a symptom is about. `logs`: as departures.logs_of has them."""
     depth, uniform = run.value("model.n_layer"), math.log(run.summary.get("vocab") or math.inf)
-    found, before = {}, collections.defaultdict(list)
+    found, before = {}, collections.defaultdict(Earlier)
     for step, rows in sorted(logs.get(symptom.log, {}).items()):
         contexts = {place: Context(rows, before[place], depth, uniform) for place in rows}
         found[step] = {place: symptom.figure_of(row, contexts[place]) for place, row in rows.items()
