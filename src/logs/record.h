@@ -14,7 +14,7 @@ namespace normscope {
 inline constexpr const char *status_running = "running", *status_done = "done", *status_diverged = "diverged",
                             *status_interrupted = "interrupted", *status_probe = "probe";
 
-// The figures of a run. A checkpoint keeps those that a resumed run goes on with: for_each_figure().
+// The figures of a run. A checkpoint keeps those that a resumed run goes on with: for_each_kept_figure().
 struct RunRecord {
   std::string status;  // one of the above
   Index steps = 0;     // finished steps, skipped updates included
@@ -62,9 +62,10 @@ void for_each_figure(Run& run, const Use& use) {
   use("trajectory_hash", run.trajectory_hash);
 }
 
-// The same for each figure that only a checkpoint has.
+// The same for each figure that a checkpoint has.
 template <class Run, class Use>
-void for_each_inner_figure(Run& run, const Use& use) {
+void for_each_kept_figure(Run& run, const Use& use) {
+  for_each_figure(run, use);
   use("step", run.steps);
   use("updates", run.updates);
   use("skipped_in_a_row", run.consecutive_skips);

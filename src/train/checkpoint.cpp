@@ -75,15 +75,13 @@ void add_past(const TrainConfig& before, const TrainConfig& now, Index step, Jso
 Metadata kept_figures(const RunRecord& run) {
   Metadata figures;
   const auto write = [&](const char* name, const auto& figure) { write_figure(figures, name, figure); };
-  for_each_figure(run, write);
-  for_each_inner_figure(run, write);
+  for_each_kept_figure(run, write);
   return figures;
 }
 
 void set_figures(const std::string& path, const Metadata& figures, RunRecord& run) {
   const auto read = [&](const char* name, auto& figure) { read_figure(path, figures, name, figure); };
-  for_each_figure(run, read);
-  for_each_inner_figure(run, read);
+  for_each_kept_figure(run, read);
 }
 
 void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const RunRecord& run,

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "core/types.h"
-#include "core/types.h"
 #include "model/norms.h"
 #include "model/placement.h"
 
