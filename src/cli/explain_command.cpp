@@ -1,4 +1,4 @@
-// normscope explain: norms worked out with numbers, and the lesson.
+// normscope explain: norms worked out with numbers.
 #include "cli/explain.h"
 
 #include <cmath>
@@ -21,9 +21,9 @@ using Vector = std::valarray<double>;
 
 constexpr double eps = 1e-5, alpha = 0.5;  // the defaults of norm_eps and of DyT's and Derf's α
 
-// Tokens (rows) x features (columns), in sequences of `context` tokens.
+// The tokens (rows) of a sequence x features (columns).
 struct Numbers {
-  Index rows, cols, context;
+  Index rows, cols;
   Vector values;
 };
 
@@ -47,9 +47,8 @@ struct Normalised {
 
 Normalised normalise(const NormRow& row, const Numbers& x) {
   const bool over_tokens = row.over == NormOver::batch || row.over == NormOver::sequence;
-  const Index tokens = row.over == NormOver::batch ? x.rows : x.context;
   const Index groups = row.over == NormOver::groups && x.cols % 2 == 0 ? 2 : 1;
-  const Index count = over_tokens ? x.rows / tokens * x.cols : x.rows * groups;
+  const Index count = over_tokens ? x.cols : x.rows * groups;
   Normalised y{x.values, Vector(count), Vector(count)};
   const double* in = &x.values[0];
   double *out = &y.x_hat[0], *mean = &y.mean[0], *rstd = &y.rstd[0];
@@ -58,7 +57,7 @@ Normalised normalise(const NormRow& row, const Numbers& x) {
     pointwise_norm_forward<double>(
         {.rows = x.rows, .cols = x.cols, .alpha = alpha, .x = in, .function = function}, out);
   } else if (over_tokens) {
-    BatchNorm<double> norm{tokens, eps};
+    BatchNorm<double> norm{x.rows, eps};
     norm.rows = x.rows, norm.cols = x.cols, norm.x = in, norm.mean = mean, norm.rstd = rstd;
     batch_norm_forward(norm, out);
   } else if (row.has_statistics()) {
@@ -158,8 +157,7 @@ void print(const Steps& steps) {
 
 void print(const Numbers& x) {
   for (Index r = 0; r < x.rows; ++r)
-    std::cout << (r > 0 && r % x.context == 0 ? "\n    " : "    ")
-              << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
+    std::cout << "    " << shown(x.values[std::slice(r * x.cols, x.cols, 1)]) << '\n';
 }
 
 // Prints every step for a vector, the means and y for a matrix.
@@ -172,7 +170,7 @@ void explain_norm(const NormRow& row, const Numbers& x, const Affine& affine) {
     print(steps);
   } else {
     if (steps[0].name == "μ") std::cout << "  μ = " << shown(steps[0].values) << '\n';
-    print({x.rows, x.cols, x.context, steps.back().values});
+    print({x.rows, x.cols, steps.back().values});
   }
 }
 
@@ -187,80 +185,6 @@ void explain_axes(const Numbers& x, const Affine& affine) {
   }
 }
 
-// Parts 1 to 4 of the lesson.
-void explain_arithmetic() {
-  const Vector x = {1, 2, 3, 4};
-  std::cout << R"(
-== 1. One vector, rescaled in six ways ==
-Over many layers sums grow or shrink; rescaling brings each vector to one size.
-All but DyT and Derf give the same output for x and 10x.
-  try: build/normscope explain --norm rmsnorm --vector 1,2,3,4
-
-)";
-  print({{"x", "", x}});
-  print(other_scalings(x));
-  for (const NormKind kind : {NormKind::layernorm, NormKind::rmsnorm, NormKind::dyt, NormKind::derf}) {
-    const Step x_hat = steps_to_x_hat(norm_row(kind), {1, 4, 1, x}).back();
-    print({{norm_row(kind).name, x_hat.formula, x_hat.values}});
-  }
-  std::cout << R"(
-== 2. Layer norm, step by step ==
-Each token gets mean 0 and variance 1; γ and β, learned from 1 and 0, then give
-each feature the scale and shift that lower the loss.
-  try: build/normscope explain --vector 1,2,3,4 --gain 1,2,1,2 --bias 0.5
-
-)";
-  explain_norm(norm_row(NormKind::layernorm), {1, 4, 1, x}, {{1, 2, 1, 2}, {0.5}});
-  std::cout << R"(
-== 3. Axes: which numbers share a mean and a variance ==
-Two sequences of two tokens of four features: the fewest with four different
-results. Batch and instance norm average over later tokens, so causality fails.
-  try: build/normscope check configs/deep_pre.json --set model.norm=batchnorm
-
-)";
-  explain_axes({4, 4, 2, {1, 2, 3, 6, 2, 2, 4, 0, 9, 5, 1, 3, 0, 4, 8, 2}}, {});
-  std::cout << R"(
-== 4. Running statistics of batch norm ==
-A single text has no batch, so evaluation uses averages that training moves:
-0.9·old + 0.1·batch. model.safetensors has them: running_mean, running_var.
-  try: build/normscope train configs/deep_pre.json --set model.norm=batchnorm
-
-  batch    running mean               running variance (batches over n − 1)
-           0                          1
-  1 2 3 4  0.9·0 + 0.1·2.5 = 0.25     0.9·1 + 0.1·1.6667 = 1.0667
-  2 4 6 8  0.9·0.25 + 0.1·5 = 0.725   0.9·1.0667 + 0.1·6.6667 = 1.6267
-)";
-}
-
-// Parts 5 to 7.
-void explain_gradients() {
-  std::cout << R"(
-== 5. Where the norm sits ==
-F is attention, then the FFN; F′ is the derivative of the branch. Under pre the
-1 in dx passes the gradient on unchanged. Under post every sublayer also
-multiplies it by N′, about 1/size of the sum.
-  try: scripts/quickstart.sh  (pre learns; post stays at letter frequencies)
-
-)";
-  for (const PlacementKind kind :
-       {PlacementKind::pre, PlacementKind::post, PlacementKind::sandwich, PlacementKind::deepnorm}) {
-    explain_placement(placement_row(kind));
-    std::cout << '\n';
-  }
-  std::cout << R"(== 6. Without the residual ==
-y = x + F(x) has dx = (1 + F′) dy, y = F(x) only dx = F′ dy. With F′ = 0.1, 12
-sublayers multiply a gradient by 1.1^12 = 3.138 or by 0.1^12 = 1e-12.
-  try: build/normscope train configs/deep_pre.json --set model.residual=false
-       (validation loss 3.08, letter frequencies; with the residual 2.46)
-
-== 7. Without norms ==
-A larger x makes a larger F(x): sublayers multiply x and its gradient. Behind a
-norm they add. F(x) = x/2 twelve times: 1.5^12 = 129.7, but 1 + 12·0.5 = 7.
-  try: build/normscope probe configs/deep_pre.json --set model.norm=none
-       (the stream grows 310-fold; with norms 2.3)
-)";
-}
-
 void list_all() {
   const auto list = [](const auto& table) {
     for (const auto& row : table) std::cout << "  " << aligned_left(row.name, 14) << row.formula << '\n';
@@ -270,7 +194,7 @@ void list_all() {
   std::cout << "\nplacements (--placement NAME draws one; F is attention, then the FFN)\n";
   list(placement_table());
   list(patterns());
-  std::cout << "\n`normscope explain --all`: the lesson; `explain CONFIG`: a config's blocks\n";
+  std::cout << "\n`normscope explain CONFIG` prints a config's blocks; configs/course/NORMS.md has a lesson\n";
 }
 
 // "1,2;3,4": semicolons separate tokens, commas features.
@@ -293,7 +217,7 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
   if (!is_valid)
     refuse("explain", "--", option, ": got '", list, "'; expected numbers up to ", max_number,
            option == "matrix" ? ", rows of one length, such as '1,2;3,4'" : ", such as 1,2,3,4");
-  return {std::ssize(rows), cols, std::ssize(rows), Vector(values.data(), values.size())};
+  return {std::ssize(rows), cols, Vector(values.data(), values.size())};
 }
 
 // `known`: the names that an error lists.
@@ -323,15 +247,12 @@ Exit run(const CommandLine& line) {
   if (line.has("bias") && !norm.has_bias) refuse("explain", "--bias: ", norm.name, " has none");
   const Affine affine = {numbers_of(line, "gain", "1").values, numbers_of(line, "bias", "0").values};
   Numbers x = line.has("matrix") ? numbers_of(line, "matrix", "") : numbers_of(line, "vector", "1,2,3,4");
-  if (line.has("all")) {
-    explain_arithmetic();
-    explain_gradients();
-  } else if (line.has("matrix") && !line.has("norm")) {
+  if (line.has("matrix") && !line.has("norm")) {
     explain_axes(x, affine);
   } else if (line.has("matrix")) {
     explain_norm(norm, x, affine);
   } else if (line.has("norm") || line.has("vector") || line.has("gain") || line.has("bias")) {
-    if (norm.non_causal()) x = {x.cols, 1, x.cols, x.values};  // one feature of several tokens
+    if (norm.non_causal()) x = {x.cols, 1, x.values};  // one feature of several tokens
     explain_norm(norm, x, affine);
     std::cout << "\n  Not norms of this kind: no ε, no learned γ and β\n";
     print(other_scalings(x.values));
@@ -351,8 +272,7 @@ const Command explain_command = {
     .arguments = "[CONFIG]",
     .purpose = "show a norm's arithmetic, a placement's equations, a config's blocks",
     .details = "Without arguments, it lists all norms and placements.",
-    .options = {{"all", "", "the lesson: norms, axes, placements, and what goes wrong without them"},
-                {"norm", "NAME", "a norm, with its numbers worked out"},
+    .options = {{"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
                 {"matrix", "ROWS", "a row for each token, \"1,2;3,4\", under the norms over each axis, or under --norm"},
                 {"gain", "LIST", "γ of each feature; one number stands for all (default: 1)"},

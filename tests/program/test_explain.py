@@ -4,6 +4,7 @@
 import math
 import os
 import re
+import shlex
 import unittest
 
 import numpy as np
@@ -12,8 +13,6 @@ from cli import ROOT, CliTest
 EPS = 1e-5
 X = np.array([1.0, 2, 3, 4])
 erf = np.vectorize(math.erf)
-# Which axes of (sequences, tokens, features) share a mean and a variance.
-AXES = {"layernorm": 2, "groupnorm": 3, "batchnorm": (0, 1), "instancenorm": 1}
 
 
 def numbers(text):
@@ -87,43 +86,41 @@ class Explain(CliTest):
         x = np.array([[1.0, 2], [3, 5], [0, 4]])
         page = self.explain("--norm", "layernorm", "--matrix", "1,2;3,5;0,4", "--gain", "2,3", "--bias", "1,0")
         self.close([numbers(line) for line in page.splitlines()[-3:]], standardised(x, 1) * [2, 3] + [1, 0])
-        page = self.explain("--matrix", "1,2;3,5;0,4")
-        self.close([numbers(line) for line in page.splitlines()[-3:]], standardised(x, 0))
+        x = np.array([[1.0, 2, 3, 6], [2, 2, 4, 0], [9, 5, 1, 3]])
+        page = self.explain("--matrix", "1,2,3,6;2,2,4,0;9,5,1,3")
+        found = re.findall(r"(?ms)^(\w+): .*?^  μ = (.*?)\n(.*?)(?=\n\n\w|\Z)", page)
+        axes = {"layernorm": 1, "groupnorm": 2, "batchnorm": 0, "instancenorm": 0}  # which share a mean
+        self.assertEqual([norm for norm, *_ in found], list(axes))
+        for norm, mean, rows in found:
+            groups = x.reshape(3, 2, 2) if norm == "groupnorm" else x
+            self.close(numbers(mean), groups.mean(axes[norm]).ravel(), norm)
+            self.close(numbers(rows), standardised(groups, axes[norm]).ravel(), norm)
 
     def test_the_lesson(self):
-        page = self.explain("--all")
-        self.assertLessEqual(len(page.splitlines()), 200)
-        _, *parts = re.split(r"(?m)^== \d\. .* ==$", page)
-        self.assertEqual([part.count("  try: ") for part in parts], [1] * 7)
-        self.check_steps(parts[0], {"x": X, **scalings(X),
-                                    **{norm: normalised(norm, X) for norm in ("layernorm", "rmsnorm", "dyt", "derf")}})
-        self.check_layernorm(parts[1], X, [1, 2, 1, 2], [0.5])
-        x = np.array([[[1, 2, 3, 6], [2, 2, 4, 0]], [[9, 5, 1, 3], [0, 4, 8, 2.0]]])
-        means = re.findall(r"(?ms)^(\w+): .*?^  μ = (.*?)\n(.*?)(?=\n\n\w|\Z)", parts[2])
-        self.assertEqual([norm for norm, _, _ in means], list(AXES))
-        for (norm, mean, rows), axis in zip(means, AXES.values()):
-            groups = x.reshape(2, 2, 2, 2) if norm == "groupnorm" else x
-            self.close(numbers(mean), groups.mean(axis).ravel(), norm)
-            self.close(numbers(rows), standardised(groups, axis).ravel(), norm)
-        running, updates = np.array([0,
-                                     1]), re.findall(r"(?m)^  ([1-9 ]{7}) .* 0\.1·(\S+) = (\S+) .* 0\.1·(\S+) = (\S+)$",
-                                                     parts[3])
+        with open(os.path.join(ROOT, "configs/course/NORMS.md"), encoding="utf-8") as file:
+            page = file.read()
+        outputs = re.findall(r"```sh\nbuild/normscope explain (.*)\n```\n\n```\n([^`]*)```", page)
+        self.assertEqual(len(outputs), 4)
+        for arguments, output in outputs:
+            self.assertEqual(output, self.explain(*shlex.split(arguments)))
+        for command, arguments in re.findall(r"`build/normscope (train|probe|check) (.*?)`", page):
+            self.normscope("config", *arguments.replace("configs/", os.path.join(ROOT, "configs/")).split())
+        rescaled = scalings(X) | {norm: normalised(norm, X) for norm in ("layernorm", "rmsnorm", "dyt", "derf")}
+        rows = re.findall(r"(?m)^\| ([\w-]+) \| .* \| ([-\d. ]+) \|$", page.split("## 2.")[0])
+        self.assertEqual([name for name, _ in rows], list(rescaled))
+        for name, values in rows:
+            self.close(numbers(values), rescaled[name], name)
+        running = np.array([0, 1])
+        updates = re.findall(r"(?m)^\| ([1-9 ]{7}) .* 0\.1·(\S+) = (\S+) .* 0\.1·(\S+) = (\S+) ", page)
         self.assertEqual([batch for batch, *_ in updates], ["1 2 3 4", "2 4 6 8"])
         for batch, mean, running_mean, var, running_var in updates:
             now = [numbers(batch).mean(), numbers(batch).var(ddof=1)]
             running = 0.9 * running + 0.1 * np.array(now)
             self.close(numbers(f"{mean} {var} {running_mean} {running_var}"), [*now, *running])
-        self.close(numbers("".join(re.findall(r"(?:α =|start at)( [\d.]+)", parts[4]))), [24**0.25, 96**-0.25])
         powers = re.findall(r"([\d.]+)\^12 = ([\d.e-]+\d)", page)
         self.assertEqual(len(powers), 3)
         for base, power in powers:
             np.testing.assert_allclose(float(power), float(base)**12, rtol=6e-4)
-        self.assertIn("1 + 12·0.5 = 7.", page)
-
-    def test_the_lesson_s_commands(self):
-        for command, arguments in re.findall(r"try: build/normscope (\w+) (.*)", self.explain("--all")):
-            arguments = arguments.replace("configs/", os.path.join(ROOT, "configs/")).split()
-            self.normscope("explain" if command == "explain" else "config", *arguments)
 
     def test_placements(self):
         for name, drawing, gradient in (("pre", "x ─┬─[ N ]─[ F ]─(+)─ y", "dx = (1 + F′) dy"),
@@ -135,7 +132,8 @@ class Explain(CliTest):
             self.assertIn(gradient, page)
             lines = page.splitlines()
             self.assertEqual(lines[3].index("(+)"), lines[4].rindex("┘") - 1)  # the skip connection ends below the sum
-        self.assertIn("α = 2.2134", self.explain("--placement", "deepnorm"))
+        page = self.explain("--placement", "deepnorm")
+        self.close(numbers("".join(re.findall(r"(?:α =|start at)( [\d.]+)", page))), [24**0.25, 96**-0.25])
 
     def test_the_factor_of_a_norm_on_the_sum(self):
         x, F, g = np.random.default_rng(1).standard_normal((3, 100_000))
