@@ -43,7 +43,7 @@ FIXED = "test_cli_train.Metrics.test_a_fixed_batch_is_that_of_step_1"
 COSINE = "test_instruments.Instruments.test_token_cosine_of_batches_and_of_zeros"
 SMALL_MOMENTS = "moments too small for normal numbers become 0"
 BY_FEATURE = "test_digits.Digits.test_the_stored_hashes_of_norms_by_feature"
-PROBE = "test_cli_resume.Resume.test_a_probe_of_weights_takes_the_branch_factors_of_their_step"
+PROBE = "test_cli_resume.Weights.test_they_have_the_branch_factors_of_their_step"
 
 # (name, compiled file, edits as mutants.build_all() takes them, model (and train), the laws of which at least one must
 # fail). A named test in place of model and laws must fail: of Python "FILE CLASS.METHOD", of C++ its words.

@@ -102,14 +102,10 @@ BASE = merged(TINY, {"model": {"d_model": 8, "context": 8, "init": {"std": 0.3}}
                      "train": {"steps": 4, "batch_size": 2, "lr": 0.1}, "log": {"layers_every": 0}})
 
 
-def has(config, key):
-    *sections, name = key.split(".")
-    return name in functools.reduce(lambda section, part: section.get(part, {}), sections, config)
-
-
 def value_of(config, key):
     """The value of a dotted key; None where the config leaves it out."""
-    return functools.reduce(lambda section, name: section[name], key.split("."), config) if has(config, key) else None
+    *sections, name = key.split(".")
+    return functools.reduce(lambda section, part: section.get(part, {}), sections, config).get(name)
 
 
 def changed(config, changes):
@@ -166,7 +162,7 @@ class Keys(CliTest):
         self.assertIn(result.returncode, (0, 3), result.stderr)
         run = Run(self.path("run"))
         losses = [(row["step"], row["val_loss"]) for row in run.rows("metrics.csv") if row["val_loss"]]
-        weights = {name: tensor.tobytes() for name, tensor in run.tensors().items()} if result.returncode == 0 else {}
+        weights = run.weights() if result.returncode == 0 else b""
         computed = {key: run.summary.get(key)
                     for key in ("status", "steps", "trajectory_hash", "best_val_loss", "final_val_loss")}
         note = re.search(r"note: set without effect: (.*)", result.stdout)
@@ -212,8 +208,8 @@ class Keys(CliTest):
         self.assertEqual(self.resolved(changed(config, dict.fromkeys(reported))), resolved)
 
     def check_change(self, resolved, key, computed):
-        """Another value of a key gives the same run, and is reported, if the resolved config lists the key as idle, else
-        another run."""
+        """Another value of a key gives the same run, and is reported, if the resolved config lists the key as idle,
+        else another run."""
         for value in VALUES[key]:
             other = changed(resolved, {key: value})
             if value == value_of(resolved, key) or self.resolved(other) is None:

@@ -14,10 +14,9 @@ import termios
 import time
 import unittest
 
-from cli import LONG, PATIENCE, CliTest, Run, environment  # which finds lib
+from cli import ENDLESS, LONG, PATIENCE, CliTest, Run, environment, merged  # which finds lib
 from lib.base import processors
 
-LONG_RUN = {"train": {"steps": 100_000}, "eval": {"every": 0}}
 
 
 class Signals(CliTest):
@@ -25,16 +24,15 @@ class Signals(CliTest):
         read_end, write_end = os.pipe()
         os.close(read_end)
         with os.fdopen(write_end, "wb") as gone:
-            self.normscope("train", self.config(LONG_RUN), "--out", "run", code=130, stdout=gone)
-        self.assertEqual(Run(self.path("run")).summary["status"], "interrupted")
+            run = self.train("run", ENDLESS, code=130, stdout=gone)
+        self.assertEqual(run.summary["status"], "interrupted")
 
     def test_a_hangup_that_nohup_ignores_changes_nothing(self):
         def ignore():
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-        process = self.start("train", self.config(), "--out", "run", "--quiet", preexec_fn=ignore,
-                             env=environment(UCX_DEBUG_SIGNO="0"))  # src/train/RANKS.md
-        self.wait_for_rows(self.path("run", "metrics.csv"), 1, process)
+        process = self.start_training("run", None, rows=1, preexec_fn=ignore,
+                                      env=environment(UCX_DEBUG_SIGNO="0"))  # src/train/RANKS.md
         process.send_signal(signal.SIGHUP)
         self.assertEqual(process.wait(timeout=PATIENCE), 0)
 
@@ -107,12 +105,11 @@ class Terminal(CliTest):
 class Memory(CliTest):
     def test_it_does_not_grow_and_no_file_stays_open(self):
         """While a run logs, evaluates and saves, for two seconds or, in the long form, for an hour."""
-        config = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"layers_every": 50},
-                  "eval": {"every": 100}, "checkpoint": {"every": 50}}
-        process = self.start("train", self.config(config), "--out", "run", "--quiet",
-                             # AddressSanitizer keeps what was freed for a while, so that its memory grows.
-                             env=environment(ASAN_OPTIONS="quarantine_size_mb=0:thread_local_quarantine_size_kb=0"))
-        self.wait_for_rows(self.path("run", "metrics.csv"), 20, process)
+        changes = merged(ENDLESS, {"log": {"every": 10, "layers_every": 50}, "eval": {"every": 100},
+                                   "checkpoint": {"every": 50}})
+        # AddressSanitizer keeps what was freed for a while, so that its memory grows.
+        no_quarantine = environment(ASAN_OPTIONS="quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
+        process = self.start_training("run", changes, "--quiet", rows=20, env=no_quarantine)
         looks, end = [], time.monotonic() + (3600 if LONG else 2)
         while time.monotonic() < end or len(looks) < 8:  # a busy machine may stand still for seconds
             self.assertIsNone(process.poll(), "it ended by itself")

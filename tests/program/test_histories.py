@@ -12,7 +12,7 @@ import shutil
 import unittest
 from pathlib import Path
 
-from cli import LONG, ROOT, TEXT, CliTest, Run, environment, header_and_data, run_script, without_comparison
+from cli import LONG, ROOT, TEXT, CliTest, Run, environment, run_script, without_comparison
 from lib.compare import comparison
 from lib.logs.runs import find_runs
 
@@ -132,10 +132,7 @@ class Histories(CliTest):
     def note(self, run, text):
         """The run must be that of a text and its config in one go."""
         (run / "note").write_text(json.dumps(text), encoding="utf-8")
-        self.assertEqual(self.weights(run), self.undisturbed(*text, train_of(run)["seed"], train_of(run)["steps"]))
-
-    def weights(self, run):
-        return header_and_data(Run(run).bytes("model.safetensors"))[1]
+        self.assertEqual(Run(run).weights(), self.undisturbed(*text, train_of(run)["seed"], train_of(run)["steps"]))
 
     @functools.cache
     def undisturbed(self, text, end, seed, steps):
@@ -143,7 +140,7 @@ class Histories(CliTest):
         self.write("whole.cfg",
                    json.dumps({**CONFIG, "data": data, "train": {**CONFIG["train"], "seed": seed, "steps": steps}}))
         self.normscope("train", "whole.cfg", "--out", "whole", "--overwrite")
-        return self.weights(self.path("whole"))
+        return Run(self.path("whole")).weights()
 
     def train(self):
         config, run = self.config(), self.place()

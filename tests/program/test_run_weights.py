@@ -8,11 +8,10 @@ import shutil
 import signal
 import unittest
 
-from cli import CliTest, Run, count_lines, header_and_data, merged, with_metadata
+from cli import CliTest, Run, count_lines, merged, with_metadata
 from lib.logs import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
-PROLONGED = ("--set", "train.steps=90000")
 
 
 class RunWeights(CliTest):
@@ -44,13 +43,11 @@ class RunWeights(CliTest):
         for word in words:
             self.assertIn(word, message)
 
-    def interrupted(self, run, number, *options):
-        """Prolongs a run and ends it by a signal after some steps; the last step that it logged."""
-        log = self.path(run, "metrics.csv")
-        before = count_lines(log)
-        process = self.start("train", "tiny.json", "--out", run, "--resume", "--quiet", *PROLONGED, *options)
-        self.wait_for_rows(log, before + 8, process)
-        self.end(process, number)
+    def interrupt(self, number):
+        """Starts or prolongs the run, and ends it by a signal after some rows."""
+        rows = count_lines("run/metrics.csv") + 8
+        prolonged = merged(EVERY, {"train": {"steps": 90000}})
+        self.end(self.start_training("run", prolonged, "--resume", rows=rows), number)
 
     def test_the_newest_weights_that_are_left_stand_for_a_run(self):
         run = self.train("run", EVERY)
@@ -61,14 +58,13 @@ class RunWeights(CliTest):
 
     def test_a_run_prolonged_and_interrupted_gives_its_checkpoint(self):
         run = self.train("run", EVERY)
-        self.interrupted("run", signal.SIGINT)
+        self.interrupt(signal.SIGINT)
         self.assertGreater(run.summary["steps"], 25)
         self.assertEqual(run.metadata("model.safetensors")["step"], "25")
         self.assert_taken("run", "checkpoint.safetensors", run.summary["steps"])
 
     def test_a_killed_run_gives_its_checkpoint(self):
-        self.config(EVERY)
-        self.interrupted("run", signal.SIGKILL)
+        self.interrupt(signal.SIGKILL)
         steps = {name: int(Run(self.path("run")).metadata(name)["step"])
                  for name in ("checkpoint.safetensors", "best.safetensors")}
         newest = max(steps, key=steps.get)  # the best weights, if the kill has come before the checkpoint of their step
@@ -97,8 +93,7 @@ class RunWeights(CliTest):
     def test_a_flipped_bit_of_the_header_is_refused_by_the_scripts_too(self):
         run = self.train("run", EVERY)
         sound = run.bytes("model.safetensors")
-        size = len(sound) - len(header_and_data(sound)[1])
-        for at in range(8, size, 29):
+        for at in range(8, 8 + int.from_bytes(sound[:8], "little"), 29):
             self.write("run/model.safetensors", sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1:])
             with self.assertRaisesRegex(ValueError, r"^\[safetensors\] "):
                 run.metadata()

@@ -5,7 +5,6 @@ import contextlib
 import copy
 import csv
 import ctypes
-import functools
 import gc
 import json
 import multiprocessing
@@ -25,6 +24,7 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(TESTS)
 os.environ.pop("PYTHONPATH", None)  # names folders of tests (tests/CMakeLists.txt), which the scripts must not need
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from lib.logs.safetensors_io import fnv1a
 from lib.logs.safetensors_io import read as read_safetensors
 from lib.logs.safetensors_io import write as write_safetensors
 
@@ -32,11 +32,6 @@ BINARY = os.environ.get("NORMSCOPE_BINARY", os.path.join(ROOT, "build", "normsco
 os.environ["NORMSCOPE_BINARY"] = BINARY  # for the scripts
 LONG = "NORMSCOPE_LONG" in os.environ  # the long forms of tests: `ctest -C long -L long`
 PATIENCE = 3600 if LONG else 900  # seconds that a process may take: what hangs fails, and what is slow does not
-
-
-def fnv1a(content):
-    """FNV-1a, 64 bits, of bytes."""
-    return functools.reduce(lambda state, byte: (state ^ byte) * 0x100000001B3 % 2**64, content, 0xCBF29CE484222325)
 
 
 def in_memory(folder="/dev/shm"):
@@ -64,10 +59,13 @@ TINY = {
     "log": {"every": 10, "layers_every": 10},
     "checkpoint": {"every": 10},
 }
+# A run that does not end by itself. At a constant rate one of fewer steps is its beginning.
+ENDLESS = {"train": {"steps": 10_000_000, "schedule": "constant"}, "log": {"every": 1}, "eval": {"every": 0}}
 
 SITES = ["attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out", "stream"]
 LOGS = ("metrics.csv", "layers.csv", "params.csv", "heads.csv")
 TIMING = {"seconds", "step_ms", "tokens_per_s"}  # columns of metrics.csv that no two runs share
+CIRCUMSTANCES = {"peak_rss_mb", "threads", "ranks", "logged_since"}  # other figures of a summary that the way decides
 
 
 def write_run(folder, config, summary=None):
@@ -209,6 +207,10 @@ class Run:
     def tensors(self, name="model.safetensors"):
         return read_safetensors(self.file(name))[0]
 
+    def weights(self):
+        """The bytes of the model's tensors, without the metadata, in which configs may differ."""
+        return header_and_data(self.bytes("model.safetensors"))[1]
+
     def metadata(self, name="model.safetensors"):
         return read_safetensors(self.file(name))[1]
 
@@ -331,6 +333,12 @@ class CliTest(unittest.TestCase):
         """Waits until the CSV file has `count` rows, or the process has ended."""
         self.wait_for(lambda: process.poll() is not None or count_lines(path) > count)
 
+    def start_training(self, out, changes, *options, rows=5, **more):
+        """As train(), but leaves the run running when metrics.csv has so many rows. `more`: of subprocess.Popen()."""
+        process = self.start("train", self.config(changes), "--out", out, *options, **more)
+        self.wait_for_rows(self.path(out, "metrics.csv"), rows, process)
+        return process
+
     def end(self, process, number):
         """Sends a signal to a process that was started; its exit code and stderr."""
         process.send_signal(number)
@@ -355,9 +363,11 @@ class CliTest(unittest.TestCase):
         self.assertEqual(metadata["checksum"][:16], f"{fnv1a(data):016x}", path)
         read_safetensors(path)  # whose shapes must fit their bytes, and the checksum its header
 
-    def assert_same_results(self, run, other, *, files=("model.safetensors",)):
-        """Two runs gave the same numbers in every log, timing aside, and the same bytes in `files`."""
-        self.assertEqual(run.without_timing(), other.without_timing())
-        for name in (*LOGS[1:], *files):
+    def assert_same_results(self, run, other):
+        """Two run folders hold the same files, with the same numbers and bytes, times aside."""
+        self.assertEqual(run.contents().keys(), other.contents().keys())
+        for name in run.contents().keys() - {"metrics.csv", "summary.json"}:
             self.assertTrue(run.bytes(name) == other.bytes(name), f"{name} differs")
-        self.assertEqual(run.summary["trajectory_hash"], other.summary["trajectory_hash"])
+        self.assertEqual(run.without_timing(), other.without_timing())
+        self.assertEqual(*({key: value for key, value in one.summary.items() if key not in TIMING | CIRCUMSTANCES}
+                           for one in (run, other)))
