@@ -72,8 +72,8 @@ class Builds(unittest.TestCase):
             read = subprocess.run([*words, "-fsyntax-only", "-w"], cwd=directory, capture_output=True, text=True,
                                   check=False)
             self.assertEqual(read.returncode, 0, read.stderr[:2000])
-        defined = subprocess.run([*words, "-dM", "-E"], cwd=directory, capture_output=True, text=True, check=True).stdout
-        return dict(re.findall(r"^#define (\w+) (.*)$", defined, re.MULTILINE))
+        defined = subprocess.run([*words, "-dM", "-E"], cwd=directory, capture_output=True, text=True, check=True)
+        return dict(re.findall(r"^#define (\w+) (.*)$", defined.stdout, re.MULTILINE))
 
     def check(self, flags):
         """One build's commands, and its link."""
@@ -94,12 +94,12 @@ class Builds(unittest.TestCase):
         # The program's own link command, with a file that prints what the start-up code has set.
         link = (build / "CMakeFiles" / "normscope.dir" / "link.txt").read_text(encoding="utf-8")
         options = [word for word in shlex.split(link) if word.startswith(("-O", "-f", "-m"))]
-        program = build / "subnormal"
-        program.with_suffix(".cpp").write_text(SUBNORMAL, encoding="utf-8")
+        (build / "subnormal.cpp").write_text(SUBNORMAL, encoding="utf-8")
         compiler = cache_entry("CMAKE_CXX_COMPILER")
-        subprocess.run([compiler, "-O0", "-c", program.with_suffix(".cpp"), "-o", program.with_suffix(".o")], check=True)
-        subprocess.run([compiler, *options, program.with_suffix(".o"), "-o", program], check=True)
-        self.assertEqual(subprocess.run([program], capture_output=True, text=True, check=True).stdout, "kept\n")
+        subprocess.run([compiler, "-O0", "-c", "subnormal.cpp"], cwd=build, check=True)
+        subprocess.run([compiler, *options, "subnormal.o", "-o", "subnormal"], cwd=build, check=True)
+        printed = subprocess.run([build / "subnormal"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(printed, "kept\n")
 
     def test_options_of_users_change_neither_sums_nor_instruction_sets(self):
         with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

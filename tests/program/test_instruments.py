@@ -4,11 +4,13 @@ weights hold."""
 
 import math
 import unittest
+from types import SimpleNamespace
 
 import numpy as np
 
 from cli import TINY, CliTest, Run, merged, read_safetensors
 from lib.model import measures
+from lib.model.forward import Decoder
 
 MODEL = {"n_layer": 2, "n_head": 3, "d_model": 24, "d_ff": 40, "context": 20, "init": {"std": 0.3}}
 CASES = {
@@ -30,49 +32,30 @@ def rms(x):
     return math.sqrt(np.mean(np.square(x.astype(np.float64))))
 
 
-def rms_normed(x, gain, eps):
-    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * gain
-
-
-def rotated(x):
-    """An array (B, T, H, D) with the halves of its features rotated."""
-    half = x.shape[-1] // 2
-    angle = np.arange(x.shape[1])[:, None] * 10000.0 ** (-np.arange(half) / half)
-    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-    return np.concatenate([x[..., :half] * cos - x[..., half:] * sin, x[..., half:] * cos + x[..., :half] * sin], -1)
-
-
-class Dump:
-    """An exchange file in float64, and the model's config."""
+class Dump(Decoder):
+    """An exchange file in float64, and the decoder of its weights, whose sites test_measure.py compares with
+    PyTorch's."""
 
     def __init__(self, path, config):
-        self.tensors = {name: x.astype(np.float64) for name, x in read_safetensors(path)[0].items()}
-        self.model = config["model"]
+        tensors = {name: x.astype(np.float64) for name, x in read_safetensors(path)[0].items()}
+        super().__init__(np, config, tensors)
 
     def site(self, layer, site, kind="act"):
-        return self.tensors[f"{kind}.{layer}.{site}"]
-
-    def heads(self, layer):
-        """(q, k, v) of a block as its dot products take them, (B, T, H, D) each."""
-        of, x = f"blocks.{layer - 1}.attn.", self.site(layer, "attn_in")
-        y = x @ self.tensors[of + "qkv.weight"].T + self.tensors.get(of + "qkv.bias", 0)
-        parts = [part.reshape(*x.shape[:2], self.model["n_head"], -1) for part in np.split(y, 3, -1)]
-        for i, name in enumerate(("q_norm", "k_norm", "v_norm")):
-            if of + name + ".weight" in self.tensors:
-                parts[i] = rms_normed(parts[i], self.tensors[of + name + ".weight"], self.model["norm_eps"])
-        if self.model["position"] == "rope":
-            parts[:2] = map(rotated, parts[:2])
-        return parts
+        return self.weights[f"{kind}.{layer}.{site}"]
 
     def head_rows(self, layer):
         """(H, 3): the figures of heads.csv."""
-        q, k, _ = self.heads(layer)
-        logits = np.einsum("bthd,bshd->hbts", q, k) / math.sqrt(q.shape[-1])
-        logits = np.where(np.tri(q.shape[1], dtype=bool), logits, -np.inf)
+        prefix, x = f"blocks.{layer - 1}.attn", self.site(layer, "attn_in")
+        qkv = self.linear(f"{prefix}.qkv", x).reshape(*x.shape[:2], 3, self.model["n_head"], -1).swapaxes(1, 3)
+        q, k = (self.head_norm(f"{prefix}.{name}_norm", qkv[:, :, i]) for i, name in enumerate("qk"))
+        if self.model["position"] == "rope":
+            q, k = self.rotated(q), self.rotated(k)
+        logits = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[-1])
+        logits = np.where(np.tri(q.shape[2], dtype=bool), logits, -np.inf)
         weights = np.exp(logits - logits.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1)), -1)
-        return np.stack([logits.max((1, 2, 3)), entropy.mean((1, 2)), weights[..., 0].mean((1, 2))], -1)
+        return np.stack([logits.max((0, 2, 3)), entropy.mean((0, 2)), weights[..., 0].mean((0, 2))], -1)
 
     def branch_share(self, layer, sublayer, placement, alpha):
         """The branch is the sublayer's output or, where a norm stands behind it, what the sum holds beside the
@@ -83,13 +66,6 @@ class Dump:
         else:
             branch = self.site(layer, sublayer + "_out") * self.model["branch_scale"]
         return rms(branch) / (alpha * rms(before))
-
-
-def token_cosine(x):
-    """The mean cosine of two different tokens of a sequence; x (sequences, T, C)."""
-    unit = x / np.linalg.norm(x, axis=-1, keepdims=True)
-    cosines = unit @ unit.transpose(0, 2, 1)
-    return cosines[:, ~np.eye(x.shape[1], dtype=bool)].mean()
 
 
 class Instruments(CliTest):
@@ -115,8 +91,7 @@ class Instruments(CliTest):
             self.assertEqual((row["nonfinite"], row["grad_nonfinite"]), ("0", "0"))
             self.assertEqual(row["token_cosine"] != "", site == "stream" and dump.model["context"] > 1)
             if row["token_cosine"]:
-                self.close(row, "token_cosine", token_cosine(x.reshape(-1, dump.model["context"], x.shape[-1])), 2e-5,
-                           1)
+                self.close(row, "token_cosine", measures.token_cosine(SimpleNamespace(streams=[x]))[0], 2e-5, 1)
             self.assertEqual(row["branch_share"] != "", site in ("attn_out", "ffn_out") and dump.model["residual"])
             if row["branch_share"]:
                 placement, sublayer = dump.model["norm_placement"], site.split("_")[0]

@@ -20,7 +20,8 @@ from cli import BINARY, ROOT, TEXT, CliTest, environment, run_script
 from mutants import source_path
 from made_runs import draw_once
 
-from lib.sweeps import sweep_time  # in scripts, which cli.py puts on the path
+from lib.base.tables import markdown_cells  # in scripts, which cli.py puts on the path
+from lib.sweeps import sweep_time
 
 NOT_HERE = ("scripts/test.sh", "scripts/get_tinyshakespeare.sh")  # they run all tests, and need the network
 FAILING = "check configs/deep_pre.json --set model.norm=batchnorm"  # as its row of the table says
@@ -45,11 +46,8 @@ def blocks(language, name="README.md"):
 
 def commands_of_table(table):
     """The commands in backticks in the column of a table whose title is "command"."""
-    cells_of_lines = [re.split(r"(?<!\\)\|", line.strip()[1:-1]) for line in table.splitlines()]
-    titles, _, *lines = [[cell.strip() for cell in cells] for cells in cells_of_lines]
-    if "command" not in titles:
-        return []
-    cells = [line[titles.index("command")].replace("\\|", "|") for line in lines]
+    titles, _, *rows = map(markdown_cells, table.splitlines())
+    cells = [row[titles.index("command")] for row in rows] if "command" in titles else []
     return [command for cell in cells for command in re.findall(r"`((?:build|scripts)/[^`]*)`", cell)]
 
 

@@ -5,12 +5,12 @@ compared: those of a processor with a fused multiply-add, whose bits test_digits
 the tests.
 """
 
-import json
 import os
 import re
 import unittest
 
-from cli import LONG, ROOT, CliTest, Run
+from cli import LONG, ROOT, CliTest, Run  # which finds lib
+from lib.model import measures
 
 with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
     README = file.read()
@@ -43,9 +43,9 @@ class Numbers(CliTest):
 
     def test_tokens_and_gradients_of_the_first_steps(self):
         """The quick start's rate is constant, so that shorter runs are its beginning; evaluations change no bit."""
-        post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0", "checkpoint.keep_every=300")
-        output = self.script("measure.py", "deep_post", "--step", "4", "--only", "token_cosine", "--only", "rank", "--json").stdout
-        layers = json.loads(output)["layers"]
+        post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0",
+                            "checkpoint.keep_every=300")
+        layers = measures.measure(post.file("weights/step_4.safetensors"), ["token_cosine", "rank"])["layers"]
         stated = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README)
         measured = [format(layers[6]["token_cosine"], ".3g"), format(layers[12]["token_cosine"], ".3g"),
                     format(layers[12]["rank"], ".2g")]
@@ -63,10 +63,12 @@ class Numbers(CliTest):
 
         rows = {(row["step"], row["layer"], row["site"]): row for row in post.rows("layers.csv")}
         apart = [format(1 - float(rows[step, "12", "stream"]["token_cosine"]), ".0e") for step in ("1", "5")]
-        passed = [format(float(rows[step, "6", "attn_in"]["grad_rms"]) / float(rows[step, "6", "stream_mid"]["grad_rms"]),
-                         ".2g") for step in ("1", "20")]
-        stated = (*re.search(r"1 − cosine is (\S+) after block 12. At step 5 it is (\S+),", README).groups(),
-                  *re.search(r"block 6's attention passes on (\S+) of the gradient, at\s+step\s+20\s+(\S+)\. ", README).groups())
+        before, after = ([float(rows[step, "6", site]["grad_rms"]) for step in ("1", "20")]
+                         for site in ("attn_in", "stream_mid"))
+        passed = [format(a / b, ".2g") for a, b in zip(before, after)]
+        stated = re.search(r"1 − cosine is (\S+) after block 12. At step 5 it is (\S+),.*"
+                           r"block 6's attention passes on (\S+) of the gradient, at\s+step\s+20\s+(\S+)\. ",
+                           README, re.DOTALL).groups()
         self.assertEqual([*map(float, apart + passed)], [*map(float, stated)])
 
     @unittest.skipUnless(LONG, "the long form")
