@@ -20,6 +20,7 @@
 #include "logs/run_folder.h"
 #include "model/model.h"
 #include "train/step.h"
+#include "train/estimates.h"
 
 namespace normscope {
 namespace {

@@ -9,6 +9,7 @@
 #include "config/load.h"
 #include "core/text.h"
 #include "model/model.h"
+#include "train/estimates.h"
 
 namespace normscope {
 namespace {

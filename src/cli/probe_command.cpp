@@ -10,6 +10,7 @@
 #include "io/utf8.h"
 #include "logs/record.h"
 #include "model/model.h"
+#include "train/estimates.h"
 
 namespace normscope {
 namespace fs = std::filesystem;

@@ -14,6 +14,7 @@
 #include "kernels/simd.h"
 #include "logs/record.h"
 #include "model/model.h"
+#include "train/estimates.h"
 #include "train/learning_rate.h"
 #include "train/ranks.h"
 #include "train/trainer.h"
