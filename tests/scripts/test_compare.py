@@ -2,6 +2,7 @@
 """scripts/compare.py: groups and labels, figures, differences seed by seed, and conclusions that can and
 cannot be drawn."""
 
+import contextlib
 import csv
 import io
 import itertools
@@ -11,22 +12,28 @@ import os
 import re
 import shutil
 import unittest
+from unittest import mock
 
-import numpy as np
+from cli import ROOT, VOCABULARY, CliTest, Run, merged
+from made_runs import MadeRun, resolved
 
-from cli import ROOT, TEXT, VOCABULARY, CliTest, Run, merged, read_csv, run_script, write_run
-
-from lib.compare import comparison, configs, groups, pairs
+import compare  # in scripts, which cli.py puts on the path
+from lib.base.tables import csv_text
+from lib.compare import pairs
+from lib.compare.comparison import METRICS, comparison
+from lib.compare.configs import configs_of
+from lib.compare.groups import group_by_config
 from lib.compare.ranges import tables_in
 from lib.figures import layout
-from lib.logs import runs
+from lib.logs.runs import find_runs
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
 SUMMARY = {"status": "done", "steps": 2, "params": 7760, "vocab": VOCABULARY, "final_train_loss": 4.25,
            "grad_first_last": 0.8,
            "growth": 2.5, "tokens_per_s": 1e5, "branch_share": 0.5, "corpus_hash": "0123456789abcdef"}
+RMS, POST, FAST = {"model.norm": "rmsnorm"}, {"model.norm_placement": "post"}, {"train.lr": 0.01}
 COLUMNS = ["run", "name", "folder", "seeds", "placement", "norm", "n_layer", "params", "status"] + [
-    f"{key}{part}" for key, _, _ in comparison.METRICS for part in ("", "_standard_error")]
+    f"{key}{part}" for key, _, _ in METRICS for part in ("", "_standard_error")]
 
 
 class Arithmetic(unittest.TestCase):
@@ -61,35 +68,43 @@ class Arithmetic(unittest.TestCase):
 
 
 class CompareTest(CliTest):
-    def make(self, folder, loss=2.5, changes=None, **summary):
-        """A run folder of a sweep with the resolved config of these changes, whose summary has this final_val_loss and
-        what else is given."""
-        sweep, _, name = folder.rpartition("/")
-        write_run(self.path(folder), {**self.resolved(changes), "name": name},
-                  {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
-        self.write(f"{sweep}/.lock", "")
+    def setUp(self):
+        super().setUp()
+        self.config({"train": {"steps": 2}})
+        os.mkdir(self.path("runs"))
+        self.write("runs/.lock", "")  # as in the folder of a sweep
 
-    def resolved(self, changes):
-        name = self.config(merged({"train": {"steps": 2}}, changes or {}))
-        return json.loads(self.normscope("config", name).stdout)
+    def made(self, folder, loss=2.5, settings={}, **summary):
+        """A run without files, whose summary has this final_val_loss and what else is given. `settings`: {dotted key:
+        value}."""
+        (config,) = resolved(self.path("tiny.json"), settings)
+        return MadeRun(self.path(folder), {**config, "name": settings.get("name", os.path.basename(folder))},
+                       {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
 
-    def make_seeds(self, name, losses, changes=None, **summary):
+    def seeds(self, losses, settings={}, name="a", **summary):
         """Runs name-1, name-2, …: a seed for each loss; or seeds and losses from a dict."""
-        for seed, loss in (losses if isinstance(losses, dict) else dict(enumerate(losses, start=1))).items():
-            self.make(f"runs/{name}-{seed}", loss, merged(changes or {}, {"train": {"seed": seed}}), **summary)
+        losses = losses if isinstance(losses, dict) else dict(enumerate(losses, start=1))
+        return [self.made(f"runs/{name}-{seed}", loss, {**settings, "train.seed": seed}, **summary)
+                for seed, loss in losses.items()]
 
-    def clear(self):
-        shutil.rmtree(self.path("runs"), ignore_errors=True)
+    def labels(self, made):
+        return [entry["label"] for entry in comparison(made)["runs"]]
 
-    def comparison(self, *folders, **options):
-        return comparison.comparison(runs.find_runs([self.path(folder) for folder in folders or ["runs"]],
-                                                    "config.json"), **options)
+    def remarks(self, kind, made, **options):
+        return [remark["text"] for remark in comparison(made, **options)["remarks"] if remark["kind"] == kind]
 
-    def labels(self, *folders):
-        return [entry["label"] for entry in self.comparison(*folders)["runs"]]
+    def cells(self, made, *columns, **options):
+        """The cells of these columns of the CSV, a tuple a row."""
+        titles, *rows = compare.rows_of_csv(comparison(made, **options)["runs"])
+        return [tuple(row[titles.index(column)] for column in columns) for row in rows]
 
-    def remarks(self, kind, *folders, **options):
-        return [remark["text"] for remark in self.comparison(*folders, **options)["remarks"] if remark["kind"] == kind]
+    def printed(self, made, *arguments):
+        """What compare.py prints of runs without files, which it is told to find in the folder `runs`."""
+        with (mock.patch.object(compare, "find_runs", lambda *_: made),
+              contextlib.redirect_stdout(io.StringIO()) as output):
+            compare.main(["runs", *arguments])
+        self.assert_no_controls(output.getvalue())
+        return output.getvalue()
 
     def compare(self, *arguments, code=0):
         """The script's output, or its message where it fails."""
@@ -100,160 +115,125 @@ class CompareTest(CliTest):
 
 class GroupsAndLabels(CompareTest):
     def test_labels_tell_the_keys_that_differ(self):
-        five = {"train": {"lr": 0.1, "optimizer": "sgd"}, "model": {"norm": "rmsnorm", "n_layer": 3, "d_model": 32}}
-        for number, (changes, labels) in enumerate((
-                ([{}, {"model": {"norm_placement": "post"}}], ["pre", "post"]),
-                ([{}, {"model": {"norm": "rmsnorm", "n_layer": 4}}], ["layernorm · L 2", "rmsnorm · L 4"]),
-                ([{}, {"model": {"norm_placement": "rezero"}}], ["pre", "rezero"]),
-                ([{}, {"model": {"d_model": 32}}], ["C 16", "C 32"]),  # d_ff follows
-                ([{}, {"model": {"d_ff": 32}}], ["d_ff 64", "d_ff 32"]),  # it was chosen
-                ([{"model": {"norm_placement": ["pre", "post"]}}, {"model": {"norm_placement": ["post", "post"]}}],
+        five = {"train.lr": 0.1, "train.optimizer": "sgd", "model.n_layer": 3, "model.d_model": 32, **RMS}
+        for settings, labels in (
+                ([{}, POST], ["pre", "post"]),
+                ([{}, {"model.n_layer": 4, **RMS}], ["layernorm · L 2", "rmsnorm · L 4"]),
+                ([{}, {"model.norm_placement": "rezero"}], ["pre", "rezero"]),
+                ([{}, {"model.d_model": 32}], ["C 16", "C 32"]),  # d_ff follows
+                ([{}, {"model.d_ff": 32}], ["d_ff 64", "d_ff 32"]),  # it was chosen
+                ([{"model.norm_placement": ["pre", "post"]}, {"model.norm_placement": ["post", "post"]}],
                  ["pre, post", "post ×2"]),
-                ([{}, {"model": {"norm": "none"}}], ["layernorm", "no norm"]),
-                ([{}, {"train": {"lr": 0.01, "warmup_steps": 1}}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
+                ([{}, {"model.norm": "none"}], ["layernorm", "no norm"]),
+                ([{}, {"train.warmup_steps": 1, **FAST}], ["lr 0.001 · warm-up 0", "lr 0.01 · warm-up 1"]),
                 ([{}, five], ["layernorm · adamw · L 2 · C 16 · lr 0.001", "rmsnorm · sgd · L 3 · C 32 · lr 0.1"]),
-                ([{}, {"train": {"momentum": 0.9, "threads": 3, "seed": 2}, "log": {"every": 1}, "name": "z"}],
+                ([{}, {"train.momentum": 0.9, "train.threads": 3, "train.seed": 2, "log.every": 1, "name": "z"}],
                  ["pre · layernorm"]),
-                ([{}], ["pre · layernorm"]))):
+                ([{}], ["pre · layernorm"])):
             with self.subTest(labels=labels):
-                for i, change in enumerate(changes):
-                    self.make(f"labels{number}/{i}", changes=change)
-                self.assertEqual(self.labels(f"labels{number}"), labels)
+                made = [self.made(f"runs/{i}", settings=changes) for i, changes in enumerate(settings)]
+                self.assertEqual(self.labels(made), labels)
 
     def test_runs_of_no_sweep_have_their_own_names(self):
         """Keys stand beside them where they tell all runs apart; where they do not, no key is named as the cause."""
-        post, decay = {"model": {"norm_placement": "post"}}, {"train": {"weight_decay": 100.0}}
-        broken = [{}, decay, post, {"train": {"lr": 0.3}}, {"model": {"norm": "rmsnorm"}}, {"model": {"n_layer": 3}}]
-        seeds = [{"train": {"seed": seed}} for seed in (1, 2)]
-        for number, (changes_by_folder, labels) in enumerate((
-                ({"pre": {}, "post": post}, ["pre", "post"]),
+        decay, broken = {"train.weight_decay": 100.0}, [RMS, {"model.n_layer": 3}, {"train.lr": 0.3}]
+        for settings, labels in (
+                ({"pre": {}, "post": POST}, ["pre", "post"]),
                 ({"a": {}, "b": decay}, ["a · weight_decay 0.1", "b · weight_decay 100"]),
-                (dict(zip("abcdef", broken)), ["a", "b", "d", "e", "f", "c"]),
+                (dict(zip("abcdef", [{}, decay, POST, *broken])), [*"abcdef"]),
                 ({"a": {}, "b": {}, "c": decay}, ["a", "b", "c"]),
                 ({"s1": {"name": "anna"}, "s2": {**decay, "name": "bob"}},
                  ["anna · weight_decay 0.1", "bob · weight_decay 100"]),
-                ({"x/pre-1": seeds[0], "x/pre-2": seeds[1], "x/post": post}, ["pre", "post"]),
-                ({"anna/1": seeds[0], "anna/2": seeds[1], "bob/1": decay, "bob/2": merged(decay, seeds[1])},
-                 ["anna · weight_decay 0.1", "bob · weight_decay 100"]))):
-            for folder, changes in changes_by_folder.items():
-                write_run(self.path(f"own{number}/{folder}"), self.resolved(changes), SUMMARY)
+                ({"x/pre-1": {}, "x/pre-2": {"train.seed": 2}, "x/post": POST}, ["pre", "post"]),
+                ({"anna/1": {}, "anna/2": {"train.seed": 2}, "bob/1": decay, "bob/2": {"train.seed": 2, **decay}},
+                 ["anna · weight_decay 0.1", "bob · weight_decay 100"])):
+            made = [self.made(folder, settings={"name": "tiny", **changes}) for folder, changes in settings.items()]
             with self.subTest(labels=labels):
-                self.assertEqual(self.labels(f"own{number}"), labels)
-        rows = list(csv.DictReader(io.StringIO(self.compare("own4", "--csv"))))
-        self.assertEqual([(row["name"], row["folder"]) for row in rows], [("anna", "own4/s1"), ("bob", "own4/s2")])
-        styled = layout.styled(groups.group_by_config(runs.find_runs([self.path("own2")], "")))
-        self.assertEqual(len({group.color for group in styled}), len(broken))
+                self.assertEqual(self.labels(made), labels)
+                self.assertEqual(len({group.color for group in layout.styled(group_by_config(made))}), len(labels))
 
     def test_one_choice_and_what_follows_from_it(self):
-        for changes, chosen, followed in (
-                ({"model": {"norm_placement": "post"}}, ["model.norm_placement"], ["model.final_norm"]),
-                ({"model": {"norm_placement": "rezero"}}, ["model.norm_placement"],
+        for settings, chosen, followed in (
+                (POST, ["model.norm_placement"], ["model.final_norm"]),
+                ({"model.norm_placement": "rezero"}, ["model.norm_placement"],
                  ["model.norm", "model.norm_bias", "model.final_norm"]),
-                ({"model": {"norm": "rmsnorm"}}, ["model.norm"], ["model.norm_bias"]),
-                ({"model": {"init": {"scheme": "xavier_normal"}, "tie_embeddings": False}},
+                (RMS, ["model.norm"], ["model.norm_bias"]),
+                ({"model.init.scheme": "xavier_normal", "model.tie_embeddings": False},
                  ["model.tie_embeddings", "model.init.scheme"],
                  ["model.init.embed_std", "model.init.residual_scaling"]),
-                ({"train": {"optimizer": "sgd", "momentum": 0.9}}, ["train.optimizer"], ["train.momentum"]),
-                ({"train": {"lr": 0.5}}, ["train.lr"], ["train.min_lr"]),
-                ({"train": {"lr": 0.5, "min_lr": 0.3}}, ["train.lr", "train.min_lr"], []),
-                ({"model": {"d_model": 32}}, ["model.d_model"], ["model.d_ff"]),
-                ({"model": {"d_ff": 24}}, ["model.d_ff"], []),
-                ({"model": {"bias": True}}, ["model.bias"], ["model.ffn_bias"]),
-                ({"model": {"ffn_bias": True}}, ["model.ffn_bias"], []),
-                ({"model": {"final_norm": False}}, ["model.final_norm"], []),
-                ({"train": {"schedule": "constant"}}, ["train.schedule"], [])):
-            self.clear()
-            self.make("runs/a")
-            self.make("runs/b", changes=changes)
-            one, other = configs.configs_of(runs.find_runs([self.path("runs")], ""))
+                ({"train.optimizer": "sgd", "train.momentum": 0.9}, ["train.optimizer"], ["train.momentum"]),
+                ({"train.lr": 0.5}, ["train.lr"], ["train.min_lr"]),
+                ({"train.lr": 0.5, "train.min_lr": 0.3}, ["train.lr", "train.min_lr"], []),
+                ({"model.d_model": 32}, ["model.d_model"], ["model.d_ff"]),
+                ({"model.d_ff": 24}, ["model.d_ff"], []),
+                ({"model.bias": True}, ["model.bias"], ["model.ffn_bias"]),
+                ({"model.ffn_bias": True}, ["model.ffn_bias"], []),
+                ({"model.final_norm": False}, ["model.final_norm"], []),
+                ({"train.schedule": "constant"}, ["train.schedule"], [])):
+            made = [self.made("runs/a"), self.made("runs/b", settings=settings)]
+            one, other = configs_of(made)
             difference = other.minus(one)
             self.assertEqual(difference.choices, chosen)
             self.assertEqual([change.key for change in difference.changes if not change.cause], followed)
-            self.assertEqual("2 choices at once: which is the cause cannot be told" in self.remarks("differs")[0],
+            self.assertEqual("2 choices at once: which is the cause cannot be told" in self.remarks("differs", made)[0],
                              len(chosen) == 2)
 
     def test_a_second_run_of_a_seed_has_its_folder_in_the_label(self):
-        for folder in ("old", "new"):
-            for seed in (1, 2):
-                self.make(f"{folder}/{seed}", changes={"train": {"seed": seed}})
-        self.assertEqual([entry["seeds"] for entry in self.comparison("old", "new")["runs"]], [[1, 2], [1, 2]])
-        self.assertRegex(self.remarks("repeat", "old", "new")[0],
-                         r"\S+new/1 · pre · layernorm: repeats \S+/old/1 · pre · layernorm: the configs are the same")
+        made = self.seeds([2.5, 2.6], name="old") + self.seeds([2.5, 2.6], name="new")
+        self.assertEqual([entry["seeds"] for entry in comparison(made)["runs"]], [[1, 2], [1, 2]])
+        self.assertRegex(self.remarks("repeat", made)[0],
+                         r"\S+/new-1 · pre · layernorm: repeats \S+/old-1 · pre · layernorm: the configs are the same")
 
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
         """Line separators in a cell begin no row of the sweep's table."""
         names = ["path=c,\u2028b", "path=b\x85,a", "path=a\x0bb"]
-        table = io.StringIO()
-        csv.writer(table).writerows([["name", "train.lr"], *([name, name] for name in names)])
-        for i, name in enumerate(names):
-            self.make(f"runs/{name}", changes={"train": {"lr": 0.1 + i / 10}})
-        self.write("runs/summary.csv", table.getvalue())
-        self.assertEqual(self.labels(), ["lr 0.1", "lr 0.2", "lr 0.3"])
+        for name in names:
+            self.made(f"runs/{name}").write()
+        self.write("runs/summary.csv", csv_text([["name", "train.lr"], *([name, name] for name in names)]))
+        self.assertEqual([run.folder.name for run in find_runs([self.path("runs")], "config.json")], names)
 
     def test_a_text_is_its_hash(self):
-        def groups(first, second, path="text.txt"):
-            self.clear()
-            self.make_seeds("a", {1: 2.5, 2: 2.6}, corpus_hash=first)
-            self.make_seeds("b", {3: 2.4, 4: 2.5}, {"data": {"path": path}}, corpus_hash=second)
-            return len(self.comparison()["runs"]), self.remarks("not_comparable")
-
-        self.write("other.txt", TEXT)
-        self.assertEqual(groups("aa" * 8, "aa" * 8, "other.txt"), (1, []), "one text in two places")
-        count, (remark,) = groups("aa" * 8, "bb" * 8)
-        self.assertEqual(remark, "text #bbbbbb: losses are not comparable with those of text #aaaaaa: other data.path")
-        self.assertEqual(count, 2, "two texts at one path")
-        self.assertEqual(groups("aa" * 8, "bb" * 8, "other.txt")[0], 2)
-        self.assertEqual(groups(None, None), (1, []), "of runs that have no hash the path is compared")
+        self.write("other.txt", "another text " * 100)
+        comparable = "losses are not comparable with those of"
+        for first, second, path, remarks in (
+                ("aa" * 8, "aa" * 8, "other.txt", []),  # one text in two places
+                ("aa" * 8, "bb" * 8, "text.txt", [f"text #bbbbbb: {comparable} text #aaaaaa: other data.path"]),
+                ("aa" * 8, "bb" * 8, "other.txt", [f"other: {comparable} text: other data.path"]),
+                (None, None, "other.txt", [f"other: {comparable} text: other data.path"]),
+                (None, None, "text.txt", [])):  # of runs that have no hash the path is compared
+            made = self.seeds({1: 2.5, 2: 2.6}, corpus_hash=first)
+            made += self.seeds({3: 2.4, 4: 2.5}, {"data.path": path}, corpus_hash=second)
+            self.assertEqual(self.remarks("not_comparable", made), remarks)
+            self.assertEqual(len(self.labels(made)), 1 + len(remarks))
 
     def test_tokens_are_equal_up_to_less_than_a_step(self):
+        made = []
         for i, (steps, batch, is_equal) in enumerate(((300, 8, True), (343, 7, True), (1195, 2, False))):
-            self.make_seeds(f"{i}", [2.5 + i, 2.6 + i], {"train": {"steps": steps, "batch_size": batch}})
-            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable")],
+            made += self.seeds([2.5 + i, 2.6 + i], {"train.steps": steps, "train.batch_size": batch})
+            self.assertEqual([text.split(": other ")[1] for text in self.remarks("not_comparable", made)],
                              ["train.steps (at unequal tokens)"] * (not is_equal))
-        self.assertIn(": train.batch_size; with that comes train.steps", self.remarks("differs")[0])
+        self.assertIn(": train.batch_size; with that comes train.steps", self.remarks("differs", made)[0])
 
 
 class PairsAndRemarks(CompareTest):
     def test_paired_figures_are_those_of_the_differences(self):
-        a, b = [2.5, 2.9, 2.2, 2.6], [2.31, 2.73, 2.02, 2.38]
-        self.make_seeds("a", a)
-        self.make_seeds("b", b, {"train": {"lr": 0.01}})
-        differences = np.subtract(b, a)
-        (pair,) = self.comparison()["paired"]
-        self.assertEqual((pair["group"], pair["partner"], pair["n"]), ("lr 0.01", "lr 0.001", 4))
-        np.testing.assert_allclose((pair["mean"], pair["standard_error"]),
-                                   (differences.mean(), np.std(differences, ddof=1) / 2), rtol=1e-12)
-        # The groups' own spread (0.29) is far larger than the difference: only the pairs show it.
-        shown = self.compare("runs")
+        """The groups' own spread (0.29) is far larger than the difference: only the pairs show it."""
+        shown = self.printed(self.seeds([2.5, 2.9, 2.2, 2.6]) + self.seeds([2.31, 2.73, 2.02, 2.38], FAST))
         self.assertRegex(shown, r"(?m)^final val minus that of lr 0.001, seed by seed.*\n"
                          r"  lr 0.01  -0.190 ± 0.011  lower in 4 of 4 shared seeds: a clear difference$")
         self.assertNotRegex(shown.lower(), r"better|winner|wins|best run")
 
     def test_only_shared_seeds_that_are_done_count(self):
-        self.make_seeds("a", {2: 2.1, 6: 2.0})
-        self.make_seeds("a", {1: 2.0, 5: 9.0}, status="interrupted")
-        self.make_seeds("b", {2: 2.2, 6: 2.3, 1: 2.4, 7: 0.1}, {"train": {"lr": 0.01}})
-        self.make_seeds("b", {8: None}, {"train": {"lr": 0.01}}, status="diverged")
-        (pair,) = self.comparison("runs/a-2", "runs")["paired"]
+        made = self.seeds({2: 2.1, 6: 2.0}) + self.seeds({1: 2.0, 5: 9.0}, status="interrupted")
+        made += self.seeds({2: 2.2, 6: 2.3, 1: 2.4, 7: 0.1}, FAST) + self.seeds({8: None}, FAST, status="diverged")
+        (pair,) = comparison(made)["paired"]
         self.assertEqual((round(pair["mean"], 9), pair["n"]), (0.2, 2))
         self.assertIn("2 shared seeds that did not diverge", pair["text"])
-        self.assertEqual(self.comparison("runs/a-2", "runs/b-2")["paired"], [])  # one seed is no pair
-        self.assertEqual(self.remarks("one_seed", "runs/a-2", "runs/b-2")[0].split(":")[0], "lr 0.001, lr 0.01")
-
-    def test_how_far_seeds_are_apart(self):
-        self.make_seeds("a", [2.0, 2.1])
-        self.assertEqual(self.remarks("noise"), [])  # of two seeds
-        self.clear()
-        self.make_seeds("a", [2.0, 2.1, 2.2])
-        (text,) = self.remarks("noise")
-        self.assertIn("the seed is 0.14 apart", text)  # a standard deviation of 0.1, times the root of 2
-        self.make_seeds("b", [2.0, 2.2, 2.4], {"model": {"norm": "rmsnorm"}})
-        self.make("runs/b-4", 9.0, {"model": {"norm": "rmsnorm"}, "train": {"seed": 4}}, status="interrupted")
-        self.assertRegex(self.remarks("noise")[0], "the seed is 0.14 to 0.28 apart .* above 0.57$")
+        self.assertEqual(comparison([made[0], made[4]])["paired"], [])  # one seed is no pair
 
     def test_remarks_on_single_runs(self):
         level, absurd = {"unigram": 3.0, "bigram": 2.5}, math.log(VOCABULARY) + 0.1
-        for kind, loss, summary, changes, is_remarked in (
+        for kind, loss, summary, model, is_remarked in (
                 ("unigram", 3.05, level, {}, True), ("unigram", 3.1, level, {}, False), ("unigram", 3.0, {}, {}, False),
                 ("unigram", 3.0, {**level, "bigram": 2.95}, {}, False),  # the order of characters tells nothing
                 ("unigram", 3.0, {**level, "status": "interrupted"}, {}, False), ("exploded", absurd, {}, {}, True),
@@ -273,64 +253,59 @@ class PairsAndRemarks(CompareTest):
                 ("leaks", 2.5, {}, {"norm": "instancenorm"}, True), ("leaks", 2.5, {}, {"norm": "rmsnorm"}, False),
                 ("unfinished", 2.5, {"status": "interrupted", "steps": 1}, {}, True),
                 ("unfinished", 2.5, {}, {}, False)):
-            with self.subTest(kind=kind, loss=loss, summary=summary, changes=changes):
-                self.clear()
-                self.make("runs/a", loss, {"model": changes}, **summary)
-                self.assertEqual(bool(self.remarks(kind)), is_remarked)
-        self.clear()
-        self.make_seeds("a", [3.0, 1.0, 3.0], unigram=3.0)
-        self.assertTrue(self.remarks("unigram")[0].startswith(
-            "pre · layernorm (2 of 3 seeds): the loss ends at the unigram level"))
+            with self.subTest(kind=kind, loss=loss, summary=summary, model=model):
+                made = self.made("runs/a", loss, {f"model.{key}": value for key, value in model.items()}, **summary)
+                self.assertEqual(bool(self.remarks(kind, [made])), is_remarked)
 
-    def test_other_numbers_of_weights(self):
-        for changes, size, is_remarked in (({"model": {"norm": "rmsnorm"}}, 8160, True),
-                                           ({"model": {"norm": "rmsnorm"}}, 8000, False),
-                                           ({"model": {"n_layer": 3}}, 9000, False),
-                                           ({"model": {"d_ff": 32}}, 5000, False)):
-            self.clear()
-            self.make("runs/a")
-            self.make("runs/b", changes=changes, params=size)
-            self.assertEqual(bool(self.remarks("weights")), is_remarked, changes)
+    def test_remarks_on_groups(self):
+        """The words of the only remark of its kind on these runs, or None."""
+        def rates(losses):
+            return [self.seeds([loss and loss + 0.01 * seed for seed in range(3)], {"train.lr": rate},
+                               status="done" if loss else "diverged") for rate, loss in losses.items()]
 
-    def test_a_best_rate_at_the_edge_of_those_tried(self):
-        for losses, remark in (({0.001: 2.5, 0.003: 2.4, 0.01: 2.3}, "largest tried (0.01); a larger"),
-                               ({0.001: 2.3, 0.003: 2.4}, "smallest tried (0.001); a smaller"),
-                               ({0.001: 2.5, 0.003: 2.3, 0.01: 2.4}, None),
-                               ({0.001: 2.5, 0.003: 2.3, 0.01: None}, None)):
-            self.clear()
-            for rate, loss in losses.items():
-                seeds = [loss and loss + 0.01 * seed for seed in range(3)]
-                self.make_seeds(f"{rate}", seeds, {"train": {"lr": rate}}, status="done" if loss else "diverged")
-            remarks = self.remarks("rate_at_edge")
-            self.assertEqual(len(remarks), remark is not None, losses)
-            self.assertIn(remark or "", "".join(remarks))
-
-    def test_two_seeds_are_too_few_for_a_star(self):
-        for depth in (2, 3):
-            for rate, loss in ((0.001, 2.5), (0.01, 2.8)):
-                seeds = [loss, loss + 0.1, loss + (0.19 if rate == 0.001 else 0.2)]
-                self.make_seeds(f"{depth}-{rate}", seeds[:depth], {"model": {"n_layer": depth}, "train": {"lr": rate}})
-        self.assertEqual(self.remarks("two_seeds"),
-                         ["L 2 · lr 0.01: two shared seeds are too few to call a difference clear (*); "
-                                                     "train a third"])
+        three, deep = self.seeds([2.0, 2.1, 2.2]), {"model.n_layer": 3}
+        two, other = self.seeds([2.5, 2.6]), self.seeds([2.8, 2.9], FAST)
+        more, others = self.seeds([2.5, 2.6, 2.69], deep), self.seeds([2.8, 2.9, 3.0], {**deep, **FAST})
+        interrupted = self.seeds({4: 9.0}, RMS, status="interrupted")
+        for kind, text, *parts in (
+                ("noise", None, two),
+                ("noise", "the seed is 0.14 apart", three),  # a standard deviation of 0.1, times the root of 2
+                ("noise", "the seed is 0.14 to 0.28 apart .* above 0.57$", three, self.seeds([2.0, 2.2, 2.4], RMS),
+                 interrupted),
+                ("one_seed", "^lr 0.001, lr 0.01: ", two[:1], other[:1]),
+                ("weights", ": 5% more weights than layernorm$", two, self.seeds([2.5], RMS, params=8160)),
+                ("weights", None, two, self.seeds([2.5], RMS, params=8000)),
+                ("weights", None, two, self.seeds([2.5], deep, params=9000)),
+                ("weights", None, two, self.seeds([2.5], {"model.d_ff": 32}, params=5000)),
+                ("rate_at_edge", r"largest tried \(0.01\); a larger", *rates({0.001: 2.5, 0.003: 2.4, 0.01: 2.3})),
+                ("rate_at_edge", r"smallest tried \(0.001\); a smaller", *rates({0.001: 2.3, 0.003: 2.4})),
+                ("rate_at_edge", None, *rates({0.001: 2.5, 0.003: 2.3, 0.01: 2.4})),
+                ("rate_at_edge", None, *rates({0.001: 2.5, 0.003: 2.3, 0.01: None})),
+                ("two_seeds", "^L 2 · lr 0.01: two shared seeds are too few to call .* clear .*; train a third$",
+                 two, other, more, others),
+                ("unigram", r"^pre · layernorm \(2 of 3 seeds\): the loss ends at the unigram level",
+                 self.seeds([3.0, 1.0, 3.0], unigram=3.0))):
+            with self.subTest(kind=kind, text=text):
+                self.assertRegex("\n".join(self.remarks(kind, [run for part in parts for run in part])),
+                                 text or r"\A\Z")
 
     def test_a_mean_over_survivors_is_biased(self):
-        self.make_seeds("a", [2.5, 2.6])
-        self.make_seeds("a", {3: None, 4: None}, status="diverged", final_train_loss=1009349.8425, best_val_loss=9)
-        self.assertRegex(self.remarks("diverged")[0],
+        lost = self.seeds({3: None, 4: None}, status="diverged", final_train_loss=1009349.8425, best_val_loss=9)
+        made = self.seeds([2.5, 2.6]) + lost
+        self.assertRegex(self.remarks("diverged", made)[0],
                          r"^pre · layernorm \(2 of 4 seeds\): diverged at step 3; .*biased")
-        self.assertIn("\n±: standard error of the mean over seeds, without those that diverged\n", self.compare("runs"))
-        (entry,) = self.comparison()["runs"]
+        self.assertIn("\n±: standard error of the mean over seeds, without those that diverged\n", self.printed(made))
+        (entry,) = comparison(made)["runs"]
         self.assertEqual((entry["status"], entry["metrics"]["final_val_loss"]["n"]), ("2 diverged, 2 done", 2))
         self.assertAlmostEqual(entry["metrics"]["best_val_loss"]["mean"], 2.55)
-        (entry,) = self.comparison("runs/a-3")["runs"]  # all diverged: their loss is shown
+        (entry,) = comparison(lost[:1])["runs"]  # all diverged: their loss is shown
         self.assertEqual(entry["metrics"]["final_train_loss"]["text"], "1.01e+06")
 
     def test_a_divergence_and_what_grew_before_it(self):
         self.train("lost", {"model": {"norm": "none"}, "train": {"optimizer": "sgd", "lr": 20, "grad_clip": 0}}, code=3)
-        run = Run(self.path("lost"))
+        run, lost = Run(self.path("lost")), find_runs([self.path("lost")], "")
         first = run.summary["first_nonfinite"]
-        (text,) = self.remarks("diverged", "lost")
+        (text,) = self.remarks("diverged", lost)
         self.assertIn(f"diverged at step {first['step']}; ", text)
         self.assertIn(f"block {first['layer']} {first['site']} became non-finite; activations had grown ", text)
         rows = [row for row in run.rows("layers.csv") if row["site"] == "stream"]
@@ -339,24 +314,76 @@ class PairsAndRemarks(CompareTest):
         growth = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
         self.assertGreaterEqual(growth * 1.05, grown)
         os.remove(run.file("layers.csv"))
-        self.assertIn("; no layers are logged at a step before that", self.remarks("diverged", "lost")[0])
+        self.assertIn("; no layers are logged at a step before that", self.remarks("diverged", lost)[0])
+
+
+class NamedValues(CompareTest):
+    """The names that a sweep's file gives to values of its grid and to cases are the labels of its runs."""
+
+    VALUES = {"large": {"train.batch_size": 8, "train.steps": 2}, "small": {"train.batch_size": 2, "train.steps": 8}}
+    BATCH = {"batch": ["train.batch_size", "train.steps"]}
+
+    def named(self, keys, rows):
+        """Two seeds of each run, {its name: (its labels, settings)}, and the labels with the `keys` that they stand
+        for."""
+        labels = {f"{name}-{seed}": labels for name, (labels, _) in rows.items() for seed in (1, 2)}
+        self.write("runs/labels.json", json.dumps({"keys": keys, "runs": labels}))
+        return [run for name, (_, settings) in rows.items() for run in self.seeds([2.5, 2.6], settings, name)]
+
+    def test_a_name_stands_in_place_of_the_keys_that_it_sets(self):
+        made = self.named(self.BATCH, {name: ({"batch": name}, settings) for name, settings in self.VALUES.items()})
+        self.assertEqual([(entry["label"], entry["choices"]) for entry in comparison(made)["runs"]],
+                         [("large", []), ("small", ["batch"])])
+        self.assertEqual(self.remarks("differs", made),
+                         ["small against large: batch (train.steps 2 -> 8, train.batch_size 8 -> 2)"])
+        self.assertEqual(self.remarks("not_comparable", made), [])
+        self.assertEqual(self.cells(made, "batch", "train.batch_size", "train.steps"),
+                         [("large", "8", "2"), ("small", "2", "8")])
+
+    def test_named_values_are_one_key_of_a_grid(self):
+        made = self.named(self.BATCH, {f"{name}{layers}": ({"batch": name}, {**settings, "model.n_layer": layers})
+                                       for name, settings in self.VALUES.items() for layers in (1, 2)})
+        self.assertEqual(self.labels(made), ["large · L 1", "large · L 2", "small · L 1", "small · L 2"])
+        result, columns = comparison(made), ("group", "partner", "setting", "values")
+        self.assertEqual(result["key"], "batch")
+        self.assertEqual([[pair[column] for column in columns] for pair in result["paired"]],
+                         [["small · L 1", "large · L 1", "L 1", ["small", "large"]],
+                          ["small · L 2", "large · L 2", "L 2", ["small", "large"]]])
+
+    def test_losses_after_other_tokens_are_not_comparable_under_names_either(self):
+        values = {**self.VALUES, "small": {"train.batch_size": 8, "train.steps": 3}}
+        made = self.named(self.BATCH, {name: ({"batch": name}, settings) for name, settings in values.items()})
+        self.assertIn("other train.steps (at unequal tokens)", self.remarks("not_comparable", made)[0])
+
+    def test_a_case_is_called_by_its_name_and_compared_by_its_keys(self):
+        warm = {"train.warmup_steps": 1}
+        made = self.named({"case": ["model.norm_placement", "train.warmup_steps"]},
+                          {"a": ({}, {}), "b": ({}, POST), "warm, up": ({"case": "warm, up"}, {**POST, **warm})})
+        self.assertEqual(self.labels(made), ["pre", "post", "warm, up"])
+        self.assertIn("warm, up against post: train.warmup_steps 0 -> 1", self.remarks("differs", made))
+        self.assertIn("\nwarm, up\n", self.printed(made))
+        self.assertEqual(len({(group.color, group.dash) for group in layout.styled(group_by_config(made))}), 3)
+        made = self.named({"case": ["train.warmup_steps"]},
+                          {"cold": ({"case": "cold"}, {}), "warm": ({"case": "warm"}, warm)})
+        self.assertEqual(self.labels(made), ["cold", "warm"])
+        self.assertEqual(self.labels(made[2:]), ["pre · layernorm"])
 
 
 class Unfinished(CompareTest):
     def test_a_killed_run_has_the_figures_of_its_last_checkpoint(self):
-        """They are those of an undisturbed run of so many steps, whose checkpoint is its last act; a run that was killed
-        before any has none."""
+        """They are those of an undisturbed run of so many steps, whose checkpoint is its last act; a run that was
+        killed before any has none."""
         changes = {"train": {"steps": 10_000_000, "schedule": "constant"}, "eval": {"every": 20},
                    "checkpoint": {"every": 20}}
         process = self.start("train", self.config(changes), "--out", "run", "--quiet")
         run = Run(self.path("run"))
         self.wait_for(lambda: os.path.exists(run.file("checkpoint.safetensors")))
-        self.assertIn(": running at step ", self.remarks("unfinished", "run")[0])
+        self.assertIn(": running at step ", self.remarks("unfinished", find_runs([run.path], ""))[0])
         process.kill()
         process.communicate()
         steps, rows = run.summary["steps"], run.rows("metrics.csv")
         self.assertIn(f": stopped at step {max(steps, int(rows[-1]['step'])):,} of 10,000,000; ",
-                      self.remarks("unfinished", "run")[0])
+                      self.remarks("unfinished", find_runs([run.path], ""))[0])
         if steps == 0:  # killed between the checkpoint and its summary
             return
         whole = self.train("whole", merged(changes, {"train": {"steps": steps}}))
@@ -364,7 +391,7 @@ class Unfinished(CompareTest):
                     "trajectory_hash", "params", "corpus_hash"):
             self.assertEqual(run.summary[key], whole.summary[key], key)
         self.assertEqual((run.summary["status"], run.summary["final_val_loss"]), ("running", None))
-        (entry,) = self.comparison("run")["runs"]
+        (entry,) = comparison(find_runs([run.path], ""))["runs"]
         self.assertEqual((entry["status"], entry["metrics"]["growth"]["mean"]), ("stopped", whole.summary["growth"]))
 
     def test_a_resumed_run_never_has_figures_of_steps_to_come(self):
@@ -383,16 +410,19 @@ class Unfinished(CompareTest):
 class Command(CompareTest):
     def setUp(self):
         super().setUp()
-        self.make_seeds("pre", [2.5, 2.6, 2.4])
-        self.make_seeds("post", {1: 2.7}, {"model": {"norm_placement": "post"}})
+        self.pre, self.post = self.seeds([2.5, 2.6, 2.4], name="pre"), self.seeds([2.7, 2.8, 2.9], POST, "post")
+        for run in self.pre + self.post[:1]:
+            run.write()
 
     def test_the_table_and_its_forms_agree(self):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
         self.assertEqual(re.split("  +", shown.splitlines()[0]),
                          ["run", "seeds", "placement", "norm", "L", "params", "status", *(
-            title for _, title, _ in comparison.METRICS if title != "tokens/s")])
+            title for _, title, _ in METRICS if title != "tokens/s")])
         self.assertIn("  tokens/s\n", self.compare("--speed", "runs"))
         self.assertRegex(shown, r"(?m)^pre +3 +pre +layernorm +2 +7,760 +done +2\.500 ± 0\.058 ")
+        self.assertIn("\n- post against pre: ", shown)  # by alphabet post came first
+        self.assertIn("\n- pre against post: ", self.compare("runs/post-1", "runs"))
         result = json.loads(self.compare("--json", "runs"))
         self.assertEqual([(run["label"], run["keys"], run["choices"], run["seeds"]) for run in result["runs"]],
                          [("pre", {"model.norm_placement": "pre"}, [], [1, 2, 3]),
@@ -401,19 +431,19 @@ class Command(CompareTest):
                          [line for line in shown.splitlines() if line.startswith("- ")])
         rows = list(csv.DictReader(io.StringIO(self.compare("--csv", "runs"))))
         self.assertEqual(list(rows[0]), COLUMNS)
+        self.assertEqual([(row["name"], row["folder"]) for row in rows],
+                         [("pre-1; pre-2; pre-3", "runs/pre-1; runs/pre-2; runs/pre-3"), ("post-1", "runs/post-1")])
         for row, run in zip(rows, result["runs"]):
             for key, figure in run["metrics"].items():
                 self.assertEqual([float(row[k]) if row[k] else None for k in (key, f"{key}_standard_error")],
                                  [figure["mean"], figure["standard_error"]])
-        self.make("runs/deep", changes={"model": {"n_layer": 3}, "train": {"lr": 0.5}})
-        self.assertIn("\nall: norm layernorm, params 7,760, status done", self.compare("runs"))
-        (row,) = [row for row in csv.DictReader(io.StringIO(self.compare("--csv", "runs"))) if row["n_layer"] == "3"]
-        self.assertEqual(row["train.lr"], "0.5")  # a varied key is a column
+        made = [*self.pre, *self.post, self.made("runs/deep", settings={"model.n_layer": 3, "train.lr": 0.5})]
+        self.assertIn("\nall: norm layernorm, params 7,760, status done", self.printed(made))
+        self.assertIn((3, "0.5"), self.cells(made, "n_layer", "train.lr"))  # a varied key is a column
 
     def test_members_of_the_json_are_documented(self):
-        self.make_seeds("post", {2: 2.7, 3: 2.8}, {"model": {"norm_placement": "post"}})
-        self.make_seeds("fast", [2.1, 2.2], {"train": {"lr": 0.01}})
-        result = json.loads(self.compare("--json", "--target", "2", "runs"))
+        made = self.pre + self.post + self.seeds([2.1, 2.2], FAST)
+        result = json.loads(self.printed(made, "--json", "--target", "2"))
         with open(os.path.join(ROOT, "scripts", "README.md"), encoding="utf-8") as file:
             documented = set(re.findall(r"`(\w+)`", file.read()))
         entries = [result, result["runs"][0], *result["runs"][0]["metrics"].values(), *result["paired"],
@@ -422,55 +452,40 @@ class Command(CompareTest):
         self.assertLessEqual(set().union(*entries), documented)
 
     def test_a_base_of_choice(self):
-        for name in ("post", "runs/post-1", "post-1", "runs/post-1/", "./runs//post-1"):
-            self.assertIn("- pre against post: ", self.compare("runs", "--base", name))
-        self.assertIn("- pre against post: ", self.compare("runs/post-1", "runs"))
-        self.assertIn("- post against pre: ", self.compare("runs"))  # by alphabet post came first
-        for arguments, code, words in ((("runs", "--base", "per"), 2,
-                                        "--base: got per; expected a run's folder, a label, or a value in one: pre; post"),
-                                       (("nowhere",), 2, "nowhere: no such folder"),
-                                       (("runs", "--target", "nan"), 2, "--target: got nan; expected a loss"),
-                                       (("--csv", "--json", "runs"), 2, "not allowed with")):
-            self.assertIn(words, self.compare(*arguments, code=code).splitlines()[-1])
+        folder = self.path("runs/post-1")
+        for name in ("post", "post-1", folder, folder + "/", self.path(".//runs/post-1")):
+            self.assertRegex(self.remarks("differs", self.pre + self.post, base=name)[0], "^pre against post: ")
 
     def test_a_key_and_a_metric_of_choice(self):
         """Warm-up 1 minus 0 at each depth, in growth; the same by --base and by hand; and in Markdown."""
-        self.clear()
-        for depth, steps in itertools.product((2, 3), (0, 1)):
-            for seed in (1, 2, 3):
-                self.make(f"runs/{depth}-{steps}-{seed}", 2.5, {
-                    "model": {"n_layer": depth}, "train": {"warmup_steps": steps, "seed": seed}},
-                    growth=depth + steps * (0.5 + 0.1 * seed))
-        pairs = self.comparison(by="train.warmup_steps", metric="growth")["paired"]
+        made = [self.made("runs/a", growth=depth + steps * (0.5 + 0.1 * seed), settings={
+            "model.n_layer": depth, "train.warmup_steps": steps, "train.seed": seed})
+            for depth, steps, seed in itertools.product((2, 3), (0, 1), (1, 2, 3))]
+        pairs = comparison(made, by="train.warmup_steps", metric="growth")["paired"]
         self.assertEqual([(pair["setting"], pair["values"], round(pair["mean"], 9)) for pair in pairs],
                          [(f"L {depth}", ["warm-up 1", "warm-up 0"], 0.7) for depth in (2, 3)])
-        self.assertEqual(self.comparison(base="warm-up 0", metric="growth")["paired"], pairs)
-        reverse, _ = self.comparison(base="warm-up 1", metric="growth")["paired"]
+        self.assertEqual(comparison(made, base="warm-up 0", metric="growth")["paired"], pairs)
+        reverse, _ = comparison(made, base="warm-up 1", metric="growth")["paired"]
         self.assertEqual((reverse["values"], round(reverse["mean"], 9)), (["warm-up 0", "warm-up 1"], -0.7))
-        shown = self.compare("runs", "--by", "train.warmup_steps", "--metric", "growth", "--markdown")
+        shown = self.printed(made, "--by", "train.warmup_steps", "--metric", "growth", "--markdown")
         self.assertIn("growth in each setting, and differences by train.warmup_steps, seed by seed (*: clear, by "
                       "Student's t at 5%):\n\n| setting | warm-up 0 | warm-up 1 minus warm-up 0 |\n|---|---|---|\n"
                       "| L 2 | 2.0000 ± 0 | +0.700 ± 0.058* |\n", shown)
-        for arguments, words in ((("--by", "train.lr"), "in which the runs do not differ; they differ in model.n_lay"),
-                                 (("--metric", "status"), "--metric: got status; expected one of best_val_loss, ")):
-            self.assertIn(words, self.compare("runs", *arguments, code=2))
 
     def test_configs_at_the_best_rate_of_each(self):
-        losses = {("layernorm", 0.001): 2.5, ("layernorm", 0.01): 2.3, ("rmsnorm", 0.001): 2.2, ("rmsnorm", 0.01): 2.4}
-        self.clear()
-        for (norm, rate), loss in losses.items():
-            self.make_seeds(f"{norm}-{rate}", [loss, loss + 0.1 * (norm == "rmsnorm"), loss],
-                            {"model": {"norm": norm}, "train": {"lr": rate}})
-        (pair,) = self.comparison()["best"]
+        made = [run for settings, losses in (
+            ({}, [2.5] * 3), (FAST, [2.3] * 3), (RMS, [2.2, 2.3, 2.2]), ({**RMS, **FAST}, [2.4, 2.5, 2.4]))
+            for run in self.seeds(losses, settings)]
+        (pair,) = comparison(made)["best"]
         self.assertEqual((pair["group"], pair["partner"]), ("rmsnorm · lr 0.001", "layernorm · lr 0.01"))
-        shown = self.compare("runs")
+        shown = self.printed(made)
         self.assertIn("\n  rmsnorm · lr 0.001  minus  layernorm · lr 0.01  -0.067 ± 0.033\n", shown)
-        self.assertRegex(shown, r"(?m)^best learning rate .* \(\*: clear, by Student's t at 5%\):\n\n.*\n.* \+0\.2\S* ± 0\*$")
+        self.assertRegex(shown, r"(?m)^best learning rate .* \(\*: clear, by Student's t at 5%\):\n\n"
+                         r".*\n.* \+0\.2\S* ± 0\*$")
 
     def test_one_broken_run_hides_no_other(self):
         self.write("runs/pre-1/summary.json", "{")
-        config = json.loads(Run(self.path("runs/pre-2")).bytes("config.json"))
-        self.write("runs/pre-2/config.json", json.dumps(merged(config, {"model": {"n_layer": "\x1b"}})))
+        self.write("runs/pre-2/config.json", json.dumps(merged(self.pre[1].config, {"model": {"n_layer": "\x1b"}})))
         lines = self.compare("runs", code=1).splitlines()
         self.assertRegex(lines[0], r"^\[compare\] runs/pre-1: damaged summary.json: ")
         self.assertRegex(lines[1], r"^\[compare\] runs/pre-2: damaged config.json: expected that of a run")
@@ -479,89 +494,98 @@ class Command(CompareTest):
         self.assertEqual([run["label"] for run in result["runs"]], ["pre", "post"])
         self.assertEqual(done.stderr.splitlines(), lines)
 
+    def test_mistakes_are_named(self):
+        table = self.printed(self.pre + self.post, "--ranges", "3")
+        for name, text in (("two.md", table + "\n" + table), ("damaged.md", table.replace('"seeds"', '"sed"')),
+                           ("torn.md", table.replace(" [1", " 1"))):
+            self.write(name, text)
+        for arguments, code, words in (
+                ("nowhere", 2, "nowhere: no such folder"),
+                ("runs --base per", 2,
+                 "--base: got per; expected a run's folder, a label, or a value in one: pre; post"),
+                ("runs --by train.lr", 2, "in which the runs do not differ; they differ in model.norm_placement"),
+                ("runs --metric status", 2, "--metric: got status; expected one of best_val_loss, "),
+                ("runs --target nan", 2, "--target: got nan; expected a loss"),
+                ("runs --csv --json", 2, "not allowed with"),
+                ("runs --ranges 0", 2, "--ranges: got 0.0; expected a number above 0"),
+                ("runs/pre-1 --ranges 3", 2, "no row has two values of best val; train more seeds"),
+                ("runs --check none.md", 1, "none.md: No such file"),
+                ("runs --check two.md", 2, "two.md: has 2 tables of ranges, and not one of runs; "),
+                ("runs --check damaged.md", 2, "the comment below the table of `runs` is damaged"),
+                ("runs --check torn.md", 2, "the comment below the table of `runs` is damaged")):
+            with self.subTest(arguments):
+                message = self.compare(*arguments.split(), code=code)
+                self.assertIn(words, message)
+                self.assertEqual(message.count("\n"), 1)
+
     def test_ranges_and_a_grade(self):
         """Runs with other seeds are graded by a table that --ranges has printed, in one line."""
-        self.make_seeds("post", {2: 2.8, 3: 2.9}, {"model": {"norm_placement": "post"}})
-        table = self.compare("runs", "--ranges", "3")
+        table = self.printed(self.pre + self.post, "--ranges", "3")
         self.assertIn("| `runs` | best val | final val | final train | grad first/last | growth |\n|---|", table)
         self.assertRegex(table, r"(?m)^\| post \| 2\.50 to 3\.10 \| 2\.50 to 3\.10 \| 4\.25 to 4\.25 \| .* \|$")
-        self.write("page.md", f"Expect:\n\n{table}\nNo range: | final val | 2 |\n")
-        self.clear()
-        self.make_seeds("pre", [2.7, 2.9, 3.1])
-        self.make_seeds("post", [2.7, 2.7, 2.7], {"model": {"norm_placement": "post"}})
-        graded = self.script("compare.py", "runs", "--check", "page.md", code=1)
-        self.assertEqual((graded.stdout, graded.stderr), (
-            "runs: 8 of 10 means are in the ranges of page.md; pre: best val 2.9, expected 2.20 to 2.80; "
-            "pre: final val 2.9, expected 2.20 to 2.80\n", ""))
-        self.write("page.md", table + "\n" + table.replace("`runs`", "`./runs/pre-1/`"))
-        for folder in ("runs", "./runs/", "runs/."):
-            shown = self.script("compare.py", folder, "--check", "page.md", code=1).stdout
-            self.assertRegex(shown, ": 8 of 10 means ")
-        self.write("page.md", table + "\n" + table)
-        for arguments, words in ((("--check", "page.md"), "page.md: has 2 tables of ranges, and not one of runs; "),
-                                 (("--check", "none.md"), "none.md: No such file"),
-                                 (("--ranges", "0"), "--ranges: got 0.0; expected a number above 0")):
-            done = run_script(os.path.join(ROOT, "scripts", "compare.py"), "runs", *arguments, cwd=self.folder)
-            self.assertEqual(done.stderr.count("\n"), 1)
-            self.assertIn(words, done.stderr)
-        self.assertIn("no row has two values of best val; train more seeds",
-                      self.compare("runs/pre-1", "--ranges", "3", code=2))
+        page = self.write("page.md", f"Expect:\n\n{table}\nNo range: | final val | 2 |\n")
+        others = self.seeds([2.7, 2.9, 3.1]) + self.seeds([2.7, 2.7, 2.7], POST)
+        self.assertEqual(self.printed(others, "--check", page), (
+            f"runs: 8 of 10 means are in the ranges of {page}; pre: best val 2.9, expected 2.20 to 2.80; "
+            "pre: final val 2.9, expected 2.20 to 2.80\n"))
+        tables = tables_in("\n".join(table.replace("`runs`", f"`{name}`") for name in ("runs", "./a/runs/", "b/pre")))
+        self.assertEqual(str(tables[0]), table)
+        for folder, own in (("runs", 0), ("./runs/", 0), ("runs/.", 0), ("a/runs", 1), ("b/pre", 2), ("c/pre", 2)):
+            self.assertIs(compare.table_of(tables, folder, page), tables[own])
 
     def test_hand_ins(self):
         """Whatever is wrong is named; a right one passes, with other seeds too, and a half has its half."""
-        post = {"model": {"norm_placement": "post"}}
-
-        def hand_in(folder, changes=None, parts=({}, post), seeds=(1, 2, 3), **summary):
+        def hand_in(folder, settings={}, parts=({}, POST), seeds=(1, 2, 3), **summary):
             for part, (number, seed) in itertools.product(parts, enumerate(seeds)):
                 name = f"{folder}/{len(part)}-{seed}"
-                self.make(name, 2.4 + 0.1 * number, merged(part, merged(changes or {}, {"train": {"seed": seed}})),
-                          trajectory_hash=name, **summary)
+                self.made(name, 2.4 + 0.1 * number, {**part, **settings, "train.seed": seed}, trajectory_hash=name,
+                          **summary).write()
+            self.write(f"{folder}/.lock", "")
 
         hand_in("teacher")
-        table = self.compare("teacher", "--ranges", "3")
-        self.write("ranges.md", table)
-        self.assertEqual(str(*tables_in(table)), table)
-        for seeds in ((1, 2, 3), (11, 12, 13, 14)):
-            hand_in("right", seeds=seeds)
-            self.assertEqual(self.compare("right", "--check", "ranges.md"),
-                             "right: 10 of 10 means are in the ranges of ranges.md\n")
-            shutil.rmtree(self.path("right"))
-        hand_in("half", parts=[post])
-        hand_in("beta2", {"train": {"beta2": 0.9}})
-        hand_in("steps", {"train": {"steps": 102}})
+        self.write("ranges.md", self.compare("teacher", "--ranges", "3"))
+        hand_in("right")
+        hand_in("others", seeds=(11, 12, 13, 14))
+        hand_in("half", parts=[POST])
+        hand_in("beta2", {"train.beta2": 0.9})
+        hand_in("steps", {"train.steps": 102})
         hand_in("seeds", seeds=[2])
         hand_in("text", corpus_hash="another")
         shutil.copytree(self.path("half"), self.path("copy"))
-        self.write("grades.csv", self.script("compare.py", "half", "beta2", "steps", "seeds", "text", "copy", "none",
-                                             "--check", "ranges.md", "--csv", code=1).stdout)
-        columns, rows = read_csv(self.path("grades.csv"))
+        for folder in ("right", "others"):
+            self.assertEqual(self.compare(folder, "--check", "ranges.md"),
+                             f"{folder}: 10 of 10 means are in the ranges of ranges.md\n")
+        done = self.script("compare.py", "half", "beta2", "steps", "seeds", "text", "copy", "none", "--check",
+                           "ranges.md", "--csv", code=1)
+        columns, *rows, last = csv.reader(io.StringIO(done.stdout))
         self.assertEqual(columns, ["folder", "as_asked", "asked", "remarks"])
         both = "pre: {0}; post: {0}".format
-        self.assertEqual([(row["folder"], row["as_asked"], row["asked"], row["remarks"]) for row in rows[:-1]], [
-            ("half", "5", "10", "pre: no runs; 3 runs with the digits of one in copy"),
-            ("beta2", "0", "10", both("train.beta2 0.9, expected 0.99")),
-            ("steps", "0", "10", both("train.steps 102, expected 2")),
-            ("seeds", "0", "10", both("1 of 3 seeds are done")),
-            ("text", "0", "10", both("another text")),
-            ("copy", "5", "10", "pre: no runs; 3 runs with the digits of one in half")])
-        self.assertRegex(rows[-1]["remarks"], "^none: no such folder; .*; pre: no runs; post: no runs$")
-        for damaged in (table.replace('"seeds"', '"sed"'), table.replace(" [1", " 1")):
-            self.write("ranges.md", damaged)
-            self.assertIn("the comment below the table of `teacher` is damaged",
-                          self.compare("half", "--check", "ranges.md", code=2))
+        self.assertEqual(rows, [
+            ["half", "5", "10", "pre: no runs; 3 runs with the digits of one in copy"],
+            ["beta2", "0", "10", both("train.beta2 0.9, expected 0.99")],
+            ["steps", "0", "10", both("train.steps 102, expected 2")],
+            ["seeds", "0", "10", both("1 of 3 seeds are done")],
+            ["text", "0", "10", both("another text")],
+            ["copy", "5", "10", "pre: no runs; 3 runs with the digits of one in half"]])
+        self.assertRegex(last[-1], "^none: no such folder; .*; pre: no runs; post: no runs$")
+
+    def evaluated(self, run, rows, columns="step,tokens,val_loss"):
+        """The run, with a row of metrics.csv for each evaluation."""
+        self.write(f"runs/{run.folder.name}/metrics.csv", csv_text([columns.split(","), *rows]))
+        return run
 
     def test_what_a_target_takes(self):
         """Steps, tokens and seconds to a loss, linear between evaluations."""
-        for seed, losses in ((1, (4, 3, 2)), (2, (4, 2, 1)), (3, (4, 4, 4))):
-            rows = "".join(f"{10 * i},{640 * i},{3 * i * seed},{4},{loss}\n" for i, loss in enumerate(losses, start=1))
-            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,seconds,train_loss,val_loss\n" + rows)
-        result = json.loads(self.compare("--json", "runs", "--target", "2.5"))
-        figures = result["runs"][0]["metrics"]
-        self.assertEqual([(figures[f"{axis}_to_target"][key]) for axis in ("steps", "tokens", "seconds")
-                          for key in ("title", "mean", "n")],
-                         ["steps to 2.5", (25 + 17.5) / 2, 2, "tokens to 2.5", (1600 + 1120) / 2, 2, "seconds to 2.5",
-                          (7.5 + 10.5) / 2, 2])
-        shown = self.compare("runs", "--target", "2.5")
+        for run, losses in zip(self.pre, ((4, 3, 2), (4, 2, 1), (4, 4, 4))):
+            self.evaluated(run, [(10 * i, 640 * i, 3 * i * run.seed, loss) for i, loss in enumerate(losses, start=1)],
+                           "step,tokens,seconds,val_loss")
+        made = self.pre + self.post[:1]
+        figures = comparison(made, target=2.5)["runs"][0]["metrics"]
+        self.assertEqual([tuple(figures[f"{axis}_to_target"][key] for key in ("title", "mean", "n"))
+                          for axis in ("steps", "tokens", "seconds")],
+                         [("steps to 2.5", (25 + 17.5) / 2, 2), ("tokens to 2.5", (1600 + 1120) / 2, 2),
+                          ("seconds to 2.5", (7.5 + 10.5) / 2, 2)])
+        shown = self.printed(made, "--target", "2.5")
         self.assertRegex(shown, r"steps to 2.5 +tokens to 2.5 +seconds to 2.5\n")
         self.assertRegex(shown, r" 21\.2 ± 3\.8 +1,360 ± 240 +9\.0 ± 1\.5\n")
         self.assertIn(
@@ -570,33 +594,30 @@ class Command(CompareTest):
         self.assertIn("\n- post: no evaluation is at or below 2.5\n", shown)  # no seed has steps to it
 
     def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
-        for seed, losses in ((1, (2.4, 2.3)), (2, (2.6, 2.3)), (3, (2.5, 2.4))):
-            rows = "".join(f"{200 * i},{800 * i},{loss}\n" for i, loss in enumerate(losses, start=1))
-            self.write(f"runs/pre-{seed}/metrics.csv", "step,tokens,val_loss\n" + rows)
-        for folders, text, at_most in ((["runs/pre-1"], "≤ 200", True), (["runs/pre-3"], "200", False),
-                                       (["runs/pre-2", "runs/pre-3"], "233 ± 33", False),
-                                       # the mean of 200 and 267 is a bound as well
-                                       (["runs/pre-1", "runs/pre-2"], "≤ 233", True)):
-            (entry,) = self.comparison(*folders, target=2.5)["runs"]
+        bound, between, exact = (
+            self.evaluated(run, [(200 * i, 800 * i, loss) for i, loss in enumerate(losses, start=1)])
+            for run, losses in zip(self.pre, ((2.4, 2.3), (2.6, 2.3), (2.5, 2.4))))
+        for made, text, at_most in (([bound], "≤ 200", True), ([exact], "200", False),
+                                    ([between, exact], "233 ± 33", False),
+                                    ([bound, between], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
+            (entry,) = comparison(made, target=2.5)["runs"]
             figure = entry["metrics"]["steps_to_target"]
             self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
-        (row,) = csv.DictReader(io.StringIO(self.compare("--csv", "runs/pre-1", "--target", "2.5")))
-        self.assertEqual([row[key] for key in ("steps_to_target", "steps_to_target_at_most", "tokens_to_target")],
-                         ["200.0", "True", "800.0"])
-        self.assertRegex(self.compare("runs/pre-1", "--target", "2.5"), r"  +≤ 200  +≤ 800  +-\n")
+        self.assertEqual(self.cells([bound], "steps_to_target", "steps_to_target_at_most", "tokens_to_target",
+                                    target=2.5), [(200, True, 800)])
+        self.assertRegex(self.printed([bound], "--target", "2.5"), r"  +≤ 200  +≤ 800  +-\n")
 
     def test_nothing_raw_reaches_the_terminal(self):
-        for seed in (4, 5):
-            self.make(f"runs/{HOSTILE}{seed}", None, {"train": {"seed": seed}}, status="diverged",
-                      first_nonfinite={"step": "x", "layer": 1, "site": HOSTILE})
-        self.make(f"runs/{HOSTILE}-again", 2.5, {"train": {"seed": 4}}, status="diverged",
-                  first_nonfinite={"layer": HOSTILE})
-        self.make("runs/other", 2.5, {"train": {"lr": 0.01}}, status=HOSTILE, steps=-1e300)
-        self.make("runs/odd", 2.5, {"train": {"lr": 0.02}}, status=3, first_nonfinite="no", vocab="many",
-                  corpus_hash=[1])
+        made = self.pre + [self.made(f"runs/{HOSTILE}{seed}", None, {"train.seed": seed}, status="diverged",
+                                     first_nonfinite={"step": "x", "layer": 1, "site": HOSTILE}) for seed in (4, 5)]
+        made += [self.made(f"runs/{HOSTILE}-again", 2.5, {"train.seed": 4}, status="diverged",
+                           first_nonfinite={"layer": HOSTILE}),
+                 self.made("runs/other", 2.5, FAST, status=HOSTILE, steps=-1e300),
+                 self.made("runs/odd", 2.5, {"train.lr": 0.02}, status=3, first_nonfinite="no", vocab="many",
+                           corpus_hash=[1])]
         for form in ((), ("--json",), ("--csv",), ("--target", "2")):
-            self.compare(*form, "runs")
-        self.assertIn(r"a\x1b[31m\x0ab\x07\u202ec", self.compare("runs"))
+            self.printed(made, *form)
+        self.assertIn(r"a\x1b[31m\x0ab\x07\u202ec", self.printed(made))
 
 
 if __name__ == "__main__":

@@ -8,19 +8,18 @@ import itertools
 import json
 import math
 import random
-import subprocess
 import unittest
 import unittest.mock
 
 import numpy as np
 
-from cli import BINARY, LONG, CliTest, merged
+from cli import LONG, CliTest, merged
+from made_runs import MadeRun, resolved
 from test_compare import SUMMARY
 
 import compare  # in scripts, which cli.py puts on the path
 from lib.base.keys import fields
 from lib.compare import comparison, labels
-from lib.logs import runs
 
 FOLDERS = 1000 if LONG else 100
 KEYS = {  # {key: values}
@@ -120,18 +119,6 @@ def compared(made, base=None):
         return comparison.comparison(made, base)
 
 
-class MadeRun(runs.Run):
-    """A run without files."""
-
-    def __init__(self, folder, config, summary):
-        self.made = config
-        super().__init__(folder)
-        self.summary = summary
-
-    def _json(self, name):
-        return self.made
-
-
 def random_settings(draw):
     """A list of {key: value}: some drawn, and maybe a grid of two keys."""
     varied = draw.sample(list(KEYS), draw.randint(0, 6))
@@ -166,18 +153,11 @@ def random_runs(draw, settings):
 
 
 class Pairs(CliTest):
-    def resolved(self, settings):
-        """The config of each of these settings."""
-        self.write("other.txt", "another text " * 100)
-        lines = [json.dumps([f"{key}={json.dumps(value)}" for key, value in setting.items()]) for setting in settings]
-        batch = subprocess.run([BINARY, "config", "--batch", self.config()], cwd=self.folder, input="\n".join(lines),
-                               capture_output=True, encoding="utf-8", check=True)
-        return [json.loads(line)["config"] for line in batch.stdout.splitlines()]
-
     def test_pairs_and_figures_of_random_folders(self):
         draws = [random.Random(number) for number in range(FOLDERS)]
         folders, counts = [random_settings(draw) for draw in draws], collections.Counter()
-        configs = iter(self.resolved(itertools.chain(*folders)))
+        self.write("other.txt", "another text " * 100)
+        configs = iter(resolved(self.path(self.config()), *itertools.chain(*folders)))
         for number, (draw, settings) in enumerate(zip(draws, folders)):
             config_of = {json.dumps(setting): next(configs) for setting in settings}
             written = random_runs(draw, settings)

@@ -281,7 +281,7 @@ class Runs(SweepTest):
         # another sweep adds to the labels
         self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})
         self.assertEqual(len(labels_of(self.path("out"))), 11)
-        for damaged in ('{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
+        for damaged in ("{}", '{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
             self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
         self.assertEqual(labels_of(self.path("none")), {})
