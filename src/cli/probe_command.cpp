@@ -59,10 +59,16 @@ Exit run(const CommandLine& line) {
   ProbeOptions options;
   options.batches = line.number_of<Index>("batches", 1, 1'000'000, 1);
   if (line.step() && !from) refuse("probe", "--step is of the weights of a run; name it with --from RUN");
-  if (from) options.weights = weights_of(*from, line.step());
+  std::optional<SafetensorsFile> weights;  // read before an earlier probe is removed
+  if (from) {
+    weights.emplace(weights_of(*from, line.step()));
+    require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));
+    options.weights = &*weights;
+    options.step = step_of(*weights);
+  }
   const bool overwrite = line.has("overwrite");
   const Existing existing = overwrite ? Existing::overwrite : Existing::refuse;
-  const InputFiles inputs = inputs_of(loaded, options.weights);
+  const InputFiles inputs = inputs_of(loaded, weights ? weights->path() : "");
 
   const Index first_seed = config.train.seed;
   const auto folder_of = [&](Index seed) { return (out / (seed_prefix + std::to_string(seed))).string(); };
@@ -81,9 +87,9 @@ Exit run(const CommandLine& line) {
     const RunRecord& record = probed.record;
     if (seed == first_seed) {
       first_sites = probed.sites;
-      if (from)
-        std::cout << "weights of step " << probed.step << ": " << escape_controls(options.weights)
-                  << checksum_note(options.weights) << '\n';
+      if (weights)
+        std::cout << "weights of step " << options.step << ": " << escape_controls(weights->path())
+                  << checksum_note(weights->path()) << '\n';
       std::cout << "seed  loss         first/last   growth\n";
     }
     std::cout << aligned_left(std::to_string(seed), 6);

@@ -46,26 +46,6 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Index w
   write_safetensors(path, tensors, file_metadata(meta, weights_step));
 }
 
-// A file of weights for this layout; nullptr without a path. Errors as for require_weights().
-std::unique_ptr<const SafetensorsFile> open_weights(const std::string& path, const ParameterLayout& layout) {
-  if (path.empty()) return nullptr;
-  auto file = std::make_unique<const SafetensorsFile>(path);
-  require_weights(*file, layout);
-  return file;
-}
-
-// The model of a probe: with the weights of a file, or as initialised. Returns their step.
-Index set_weights(const RunConfig& config, const SafetensorsFile* weights, Model<float>& model) {
-  if (weights) {
-    load_model_weights(*weights, model);
-  } else {
-    initialise(config.model, model.layout(), config.train.seed, model.parameters);
-  }
-  const Index step = weights ? step_of(*weights) : 0;
-  model.branch_progress = config.train.branch_progress(std::max<Index>(1, step));
-  return step;
-}
-
 // Passes over several batches, and the means over them.
 struct Batches {
   Batches(Model<float>& model, StepRunner& runner, SiteStatistics& statistics, Index count)
@@ -105,9 +85,13 @@ std::vector<ParameterRow> rows_of(const Batches& batches, const RunConfig& confi
 }  // namespace
 
 Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
-  const auto weights = open_weights(options.weights, ParameterLayout(config.model, corpus.vocab.size()));
   Model<float> model(config.model, corpus.vocab.size(), config.train.gemm_mode());
-  const Index weights_step = set_weights(config, weights.get(), model);
+  if (options.weights) {
+    load_model_weights(*options.weights, model);
+  } else {
+    initialise(config.model, model.layout(), config.train.seed, model.parameters);
+  }
+  model.branch_progress = config.train.branch_progress(std::max<Index>(1, options.step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model);
   const Batches batches(model, runner, statistics, options.batches);
@@ -118,7 +102,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
   if (!options.dump.empty()) {
     runner.fill(1);
-    write_exchange(options.dump, {config, corpus}, weights_step, model, runner.last_batch());
+    write_exchange(options.dump, {config, corpus}, options.step, model, runner.last_batch());
   }
 
   RunRecord record;
@@ -132,7 +116,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   record.growth = growth(sites);
   record.branch_share = branch_share(sites);
   write_record(folder.file(summary_file), record, config.train);
-  return {record, sites, weights_step};
+  return {record, sites};
 }
 
 }  // namespace normscope

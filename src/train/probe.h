@@ -12,15 +12,15 @@
 namespace normscope {
 
 struct ProbeOptions {
-  Index batches = 1;         // K: the batches of steps 1..K
-  std::string weights = "";  // the file to take them from; empty: the initialisation
-  std::string dump = "";     // the exchange file to write for the first batch; empty: none
+  Index batches = 1;                         // K: the batches of steps 1..K
+  const SafetensorsFile* weights = nullptr;  // as require_weights() has found them; nullptr: the initialisation
+  Index step = 0;                            // of the weights
+  std::string dump = "";                     // the exchange file to write for the first batch; empty: none
 };
 
 struct Probed {
   RunRecord record;  // final_train_loss: the batches' mean; step of first_nonfinite: the batch
   std::vector<SiteRow> sites;
-  Index step = 0;  // of the weights
 };
 
 // Writes config.json, layers.csv, params.csv, heads.csv (step 0) and summary.json into the folder and returns
