@@ -189,8 +189,7 @@ class Refusals(CliTest):
         self.make_states()
         for code, arguments, *words in REFUSALS:
             with self.subTest(arguments[:200]):
-                refused = self.refused_untouched(*shlex.split(arguments), code=code, says=words)
-                self.assertEqual(refused.stdout, "", "the beginning of what does not come")
+                self.refused(*shlex.split(arguments), code=code, says=words)
 
     def test_each_unknown_option_has_a_line(self):
         self.refused("train", self.config(), "--block_size=64", "--learning_rate", "1e-3", lines=2,
@@ -335,8 +334,8 @@ class Outputs(CliTest):
             os.link(self.path(source), self.path(f"hard-{source}"))
             outputs.append(f"hard-{source}")
         for output in outputs:
-            self.refused_untouched("probe", "child.json", "--from", "w", "--out", "probe", "--overwrite", "--seeds",
-                                   "2", "--dump", output, says=["; name another file"])
+            self.refused("probe", "child.json", "--from", "w", "--out", "probe", "--overwrite", "--seeds", "2",
+                         "--dump", output, says=["; name another file"])
 
     def test_a_run_replaces_no_input(self):
         for name in ("sample.txt", "params.csv"):
@@ -345,8 +344,7 @@ class Outputs(CliTest):
                 os.remove(self.run_folder.file(name))
                 os.symlink(f"../{source}", self.run_folder.file(name))
                 for options in (["--overwrite", "--from", "w"], *([["--resume"]] if source != "w" else [])):
-                    self.refused_untouched("train", "child.json", "--out", "run", *options,
-                                           says=[f"its {name} would be"])
+                    self.refused("train", "child.json", "--out", "run", *options, says=[f"its {name} would be"])
             os.remove(self.run_folder.file(name))
             self.write(f"run/{name}", kept)
 
@@ -354,7 +352,7 @@ class Outputs(CliTest):
         self.write("notes.txt", "mine")
         os.chmod(self.path("notes.txt"), 0o600)
         os.symlink("notes.txt", self.path("link"))
-        self.refused_untouched("probe", "tiny.json", "--out", "probe", "--dump", "link", says=["--overwrite"])
+        self.refused("probe", "tiny.json", "--out", "probe", "--dump", "link", says=["--overwrite"])
         self.normscope("probe", "tiny.json", "--out", "probe", "--dump", "link", "--overwrite")
         read_safetensors(self.path("notes.txt"))
         self.assertEqual(os.stat(self.path("notes.txt")).st_mode & 0o777, 0o600)

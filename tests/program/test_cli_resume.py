@@ -54,7 +54,7 @@ class ResumeTest(CliTest):
 
     def resume_refused(self, run, *settings, says):
         sets = [f"--set={setting}" for setting in settings]
-        self.refused_untouched("train", "tiny.json", "--out", run.path, "--resume", *sets, code=1, says=says)
+        self.refused("train", "tiny.json", "--out", run.path, "--resume", "--quiet", *sets, code=1, says=says)
 
 
 class Stories(ResumeTest):
@@ -177,7 +177,8 @@ class Interruption(ResumeTest):
         process = self.start_training("run", ENDLESS)
         self.config(name="short.json")
         for option in ([], ["--resume"], ["--overwrite"]):
-            self.refused("train", "short.json", "--out", "run", *option, code=1, says=["another process"])
+            refused = self.normscope("train", "short.json", "--out", "run", *option, code=1)
+            self.assertRegex(refused.stderr, r"^\[lock\] run: another process [^\n]*\n$")
         self.assertEqual(self.end(process, signal.SIGINT)[0], 130)
 
     def test_a_run_without_room_for_its_config_starts_when_there_is_some(self):

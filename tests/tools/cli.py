@@ -271,28 +271,22 @@ class CliTest(unittest.TestCase):
         return self.assert_ended(self.call(*arguments, **options), code)
 
     def refused(self, *arguments, code=2, says=(), lines=1):
-        """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`."""
+        """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`; it prints
+        no result and changes no file of the test."""
+        before = self.files()
         result = self.normscope(*arguments, code=code)
-        written = result.stderr.splitlines()
-        self.assertEqual(len(written), lines, result.stderr)
-        for line in written:
-            self.assertRegex(line, r"^\[[a-z-]+\] ")
+        self.assertEqual(self.files(), before)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("\n"), lines, result.stderr)
+        self.assertEqual(len(re.findall(r"(?m)^\[[a-z-]+\] ", result.stderr)), lines, result.stderr)
         for word in says:
             self.assertIn(word, result.stderr)
         self.assert_no_controls(result.stderr)
-        return result
 
     def files(self):
         """{path: its link or content} of all files of the test."""
         paths = [path for path in Path(self.folder).rglob("*") if path.is_symlink() or path.is_file()]
         return {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in paths}
-
-    def refused_untouched(self, *arguments, **expectations):
-        """As refused(), and no file of the test changes."""
-        before = self.files()
-        result = self.refused(*arguments, **expectations)
-        self.assertEqual(self.files(), before)
-        return result
 
     def script(self, name, *arguments, code=0):
         """Runs a script of scripts/, which must exit with `code`, and be silent on stderr where that is 0."""
