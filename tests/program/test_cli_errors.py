@@ -146,23 +146,20 @@ FILES = {
     "configs/deep.json": "{}", "configs/base.json": "{}", "child.json": '{"extends": "base.json"}',
     "broken.json": '{\n  "train": { "steps": 3,, }\n}\n', f"{HOSTILE}.json": f'{{"name": "{HOSTILE}"',
     "grid.json": '{"base": "tiny.json", "seeds": [1], "grid": {"train.lr": [1, 2]}}',
-    "unknown.txt": "Ω" * 10, "short.txt": "a", "accents.txt": TEXT + "é", "gone.txt": TEXT, "changed.txt": TEXT}
+    "unknown.txt": "Ω" * 10, "short.txt": "a", "accents.txt": TEXT + "é", "gone.txt": TEXT, "changed.txt": TEXT,
+    "logs-alone/metrics.csv": "my own numbers", "logs-alone/seed-1/metrics.csv": "my own numbers"}
 # Configs of folders that are no runs; config.json and model.safetensors are Hugging Face's names too.
 FOREIGN = {"hugging-face": '{"architectures": ["GPT2LMHeadModel"]}', "nothing": "", "by-hand": json.dumps(TINY)}
 
 
 class Refusals(CliTest):
     def make_states(self):
-        for folder in ("configs", *(f"{name}/seed-1" for name in (*FOREIGN, "logs-alone"))):
-            os.makedirs(self.path(folder))
         for name, content in FILES.items():
             self.write(name, content)
         for name, config in FOREIGN.items():
             for folder in (name, f"{name}/seed-1"):
                 self.write(f"{folder}/config.json", config)
                 self.write(f"{folder}/model.safetensors", "WEIGHTS")
-        for folder in ("logs-alone", "logs-alone/seed-1"):
-            self.write(f"{folder}/metrics.csv", "my own numbers")
 
         other = self.train("runs/other", {"train": {"seed": 7, "lr": 0.5, "steps": 40}, "log": {"every": 5}})
         self.train("runs/no-validation", {"data": {"val_fraction": 0}})
@@ -246,7 +243,6 @@ class Unusual(CliTest):
     """Odd but sound input is accepted."""
 
     def test_names_with_blanks_and_accents(self):
-        os.mkdir(self.path("a b"))
         self.write("a b/le thé.txt", TEXT)
         config = json.dumps(TINY | {"data": {"path": "le thé.txt"}, "train": {"steps": 2, "batch_size": 2}})
         self.write("a b/tröst.json", "\ufeff" + config.replace(",", ",\r\n"))  # as editors on Windows write it
@@ -285,7 +281,6 @@ class Unusual(CliTest):
 
     def test_control_characters_of_names_are_spelled_out(self):
         out = f"{HOSTILE}/run"
-        os.mkdir(self.path(HOSTILE))
         output = self.normscope("train", self.config({"train": {"steps": 2}}), "--out", out).stdout
         output += self.normscope("train", "tiny.json", "--out", out, "--resume").stdout
         output += self.normscope("probe", "tiny.json", "--out", f"{HOSTILE}/probe").stdout

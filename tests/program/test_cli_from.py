@@ -14,9 +14,6 @@ from lib.logs import runs
 
 
 class From(CliTest):
-    def branch(self, out, changes=None, *options, parent="parent", **expectations):
-        return self.train(out, changes, "--from", parent, *options, **expectations)
-
     def test_a_branch_with_moments_is_the_run_that_decays(self):
         """Bit for bit, as its batches go on behind the parent's: wsd is a constant rate, then a linear decay."""
         fixed = {"model": {"dropout": 0.1}, "train": {"steps": 16, "lr": 0.01}, "eval": {"every": 0}}
@@ -26,7 +23,7 @@ class From(CliTest):
 
             whole = self.train("whole", changed(schedule="wsd", cooldown=0.5, steps=32), "--overwrite")
             self.train("parent", changed(schedule="constant"), "--overwrite")
-            kept, fresh = (self.branch(out, changed(schedule="linear"), "--overwrite", *options)
+            kept, fresh = (self.train(out, changed(schedule="linear"), "--overwrite", "--from", "parent", *options)
                            for out, options in (("kept", ["--moments"]), ("fresh", [])))
             self.assertTrue(kept.weights() == whole.weights())
             self.assertFalse(fresh.weights() == whole.weights())
@@ -43,7 +40,7 @@ class From(CliTest):
         os.rename(self.path("parent"), self.path("moved"))  # it is needed no more
         self.normscope("train", "--resume", "killed", "--set", f"train.steps={steps}")
         os.rename(self.path("moved"), self.path("parent"))
-        whole = self.branch("whole", merged(endless, {"train": {"steps": steps}}))
+        whole = self.train("whole", merged(endless, {"train": {"steps": steps}}), "--from", "parent")
         self.assert_same_results(killed, whole)
         self.assertEqual(killed.summary["parent"], whole.summary["parent"])
         self.assertEqual(whole.summary["vocab"], parent.summary["vocab"])
@@ -52,7 +49,7 @@ class From(CliTest):
 
     def test_the_parent_is_recorded_and_a_difference(self):
         self.train("parent")
-        child = self.branch("child", None, "--set", "name=child")
+        child = self.train("child", None, "--from", "parent", "--set", "name=child")
         known = child.summary["parent"]
         self.assertEqual((known["folder"], known["step"], known["moments"]), (self.path("parent"), 25, False))
         compared = json.loads(self.script("compare.py", "parent", "child", "--json").stdout)
@@ -69,13 +66,13 @@ class From(CliTest):
         for data, is_noted in (({}, False), ({"val_fraction": 0.2}, True), ({"val_fraction": 0}, False),
                                ({"path": "other.txt"}, False), ({"path": "other.txt", "val_path": "text.txt"}, True),
                                ({"path": "both.txt", "val_fraction": 0.2}, True)):
-            out = self.normscope("train", self.config({"data": data}), "--out", "child", "--from", "parent",
-                                 "--overwrite").stdout
-            self.assertEqual("note: the model has been trained on text that" in out, is_noted, data)
+            words = ("train", self.config({"data": data}), "--out", "child", "--overwrite", "--from", "parent")
+            shown = self.normscope(*words).stdout
+            self.assertEqual("note: the model has been trained on text that" in shown, is_noted, data)
 
     def test_theory_has_no_prediction_for_weights_of_another_run(self):
         self.train("parent")
-        self.branch("child", {"train": {"steps": 1}})
+        self.train("child", {"train": {"steps": 1}}, "--from", "parent")
         for folder, reasons in (("parent", []), ("child", ["its first weights are another run's"])):
             found = groups.group_by_config(runs.find_runs([self.path(folder)], "layers.csv"))
             self.assertEqual([*plot_layers.predictions(found)[1].values()], reasons)

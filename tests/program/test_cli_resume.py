@@ -36,18 +36,6 @@ STORIES = [
 
 
 class ResumeTest(CliTest):
-    def half_done(self, out="run", changes=None):
-        """A run that failed after its 25 steps, with the checkpoint of step 20."""
-        run = Run(self.path(out))
-        blocker = run.file("model.safetensors")  # a folder, which no file replaces
-        os.makedirs(blocker)
-        config = self.normscope("config", self.config(changes)).stdout
-        self.write(run.file("config.json"), config)  # with it the folder is that of a run
-        self.train(out, changes, "--resume", code=1)
-        os.rmdir(blocker)
-        self.assertEqual(run.metadata("checkpoint.safetensors")["step"], "20")
-        return run
-
     def resume(self, run, *settings, **expectations):
         sets = [f"--set={setting}" for setting in settings]
         return self.normscope("train", "tiny.json", "--out", run.path, "--resume", *sets, **expectations)

@@ -143,8 +143,7 @@ class SystemCalls(CliTest):
     """A kill or an error in a system call, by strace, of a run that is resumed after step 8 of 12."""
 
     SMALL = {"model": {"n_layer": 1}, "train": {"steps": 12}, "eval": {"every": 4},
-             "log": {"every": 1, "layers_every": 2},
-             "checkpoint": {"every": 4}}
+             "log": {"every": 1, "layers_every": 2}, "checkpoint": {"every": 4}}
 
     def setUp(self):
         super().setUp()
@@ -152,14 +151,13 @@ class SystemCalls(CliTest):
             subprocess.run(["strace", "-f", "-o", os.devnull, "true"], capture_output=True, check=True)
         except (FileNotFoundError, subprocess.CalledProcessError):
             self.skipTest("strace is missing or may not trace here")
-        self.whole = self.train("whole", self.SMALL)
+        self.whole, half = self.train("whole", self.SMALL), self.half_done("half", self.SMALL)
+        self.assertEqual(half.metadata("checkpoint.safetensors")["step"], "8")
         # A whole path: strace says what it resolves. One thread: it makes all calls, in the same order each time.
         self.command = ("train", "tiny.json", "--out", self.path("run"), "--resume", "--threads", "1")
-        self.calls = self.traced("openat,write,fsync")
-        self.resume("rename", "checkpoint.safetensors", "signal=KILL", time=3)  # from the beginning
-        os.rename(self.path("run"), self.path("half"))
-        self.assertEqual(Run(self.path("half")).metadata("checkpoint.safetensors")["step"], "8")
-        self.calls = self.traced("openat,write,fsync")
+        self.assertEqual(self.strace("-e", "trace=openat,write,fsync,rename").returncode, 0)
+        with open(self.path("trace"), encoding="utf-8", errors="replace") as lines:
+            self.calls = lines.read().splitlines()  # of an undisturbed command
 
     def strace(self, *options):
         """The result of the command, under strace, in a fresh copy of the half run."""
@@ -170,51 +168,35 @@ class SystemCalls(CliTest):
         return self.call("-f", "-y", "-o", self.path("trace"), *options, BINARY, *self.command, program="strace",
                          env=environment(ASAN_OPTIONS="detect_leaks=0"))
 
-    def traced(self, calls):
-        """The lines of strace about an undisturbed command: these calls and renames."""
-        self.assertEqual(self.strace("-e", f"trace={calls},rename").returncode, 0)
-        with open(self.path("trace"), encoding="utf-8", errors="replace") as lines:
-            return lines.read().splitlines()
-
-    def number_of(self, call, name, time):
-        """The number, among the calls of its kind, of the first one about the file that replaces `name` for the
-        `time`-th time. Its own name is drawn at random; the rename tells it."""
-        renames = [line for line in self.calls if "rename(" in line and line.split('"')[3] == self.path("run", name)]
-        process, temporary = renames[time - 1].split()[0], renames[time - 1].split('"')[1]
+    def number_of(self, call, name):
+        """The number, among the calls of its kind, of the first one about the file that replaces `name`. Its own name
+        is drawn at random; the rename tells it."""
+        rename = next(line for line in self.calls if "rename(" in line and line.split('"')[3] == self.path("run", name))
+        process, temporary = rename.split()[0], rename.split('"')[1]
         of_this_kind = [line for line in self.calls if line.startswith(process) and f" {call}(" in line]
         return 1 + next(i for i, line in enumerate(of_this_kind) if temporary in line)
 
     def resume(self, call, name, fault, time=1):
-        """The result of the command when a call has a fault: on this file (or the one that replaces it for the
-        `time`-th time), the first; all calls without a name."""
-        options = ["-e", f"trace={call}"]
-        if not name:
-            when = ""
-        elif name.endswith(".csv"):  # rows are appended to the file itself
-            options += ["-P", self.path("run", name)]
-            when = f":when={time}"
-        else:
-            when = f":when={self.number_of(call, name, time)}"
-        return self.strace(*options, "-e", f"inject={call}:{fault}{when}")
+        """The result of the command when a call has a fault: the first on the file that replaces this one, or on a log,
+        to which rows are appended, the `time`-th."""
+        is_log = name.endswith(".csv")
+        only = ["-P", self.path("run", name)] if is_log else []
+        when = time if is_log else self.number_of(call, name)
+        return self.strace("-e", f"trace={call}", *only, "-e", f"inject={call}:{fault}:when={when}")
 
     def assert_resumes_to_the_same(self):
         self.normscope(*self.command)
         self.assert_same_results(Run(self.path("run")), self.whole)
 
-    def test_killed_in_a_system_call(self):
-        for call, name, _ in CALLS:
-            with self.subTest(call=call, name=name):
-                self.assertEqual(self.resume(call, name, "signal=KILL").returncode, -signal.SIGKILL)
-                self.assert_resumes_to_the_same()
-
-    def test_an_error_of_a_system_call_is_one_line(self):
+    def test_a_kill_or_an_error_in_a_system_call(self):
         for call, name, error in CALLS:
-            with self.subTest(call=call, name=name):
-                result = self.resume(call, name, f"error={error}")
-                reason = os.strerror(getattr(errno, error))
-                self.assertEqual(result.returncode, 1, result.stderr)
-                self.assertRegex(result.stderr, rf"^\[\w+\] .*\brun\b.*: {reason}\n$")
-                self.assert_resumes_to_the_same()
+            message = rf"^\[\w+\] .*\brun\b.*: {os.strerror(getattr(errno, error))}\n$"
+            for fault, code, says in (("signal=KILL", -signal.SIGKILL, "^$"), (f"error={error}", 1, message)):
+                with self.subTest(call=call, name=name, fault=fault):
+                    result = self.resume(call, name, fault)
+                    self.assertEqual(result.returncode, code, result.stderr)
+                    self.assertRegex(result.stderr, says)
+                    self.assert_resumes_to_the_same()
 
     def test_a_signal_in_a_system_call_ends_what_follows(self):
         """An evaluation, that of the whole text after it, and at the end the sample and the count of n-grams."""
@@ -262,7 +244,7 @@ class SystemCalls(CliTest):
 
     def test_a_file_system_without_locks_is_noted(self):
         for error in ("ENOLCK", "ENOSYS", "EOPNOTSUPP"):
-            result = self.resume("flock", "", f"error={error}")
+            result = self.strace("-e", "trace=flock", "-e", f"inject=flock:error={error}")
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("has no locks", result.stdout)
             self.assert_same_results(Run(self.path("run")), self.whole)

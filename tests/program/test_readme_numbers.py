@@ -23,8 +23,7 @@ class Numbers(CliTest):
         """The run of a config with settings KEY=VALUE."""
         changes = [word for setting in settings for word in ("--set", setting)]
         self.normscope("train", os.path.join(ROOT, "configs", config + ".json"), *changes, "--out", config,
-                       "--overwrite",
-                       "--quiet", "--threads", THREADS)
+                       "--overwrite", "--quiet", "--threads", THREADS)
         return Run(self.path(config))
 
     @unittest.skipUnless(LONG, "the long form")

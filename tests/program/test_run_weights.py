@@ -89,12 +89,9 @@ class RunWeights(CliTest):
         self.assert_taken("run", newest, steps[newest])
 
     def test_a_diverged_run_without_weights_is_named_with_step_and_site(self):
-        config = self.config(merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0},
-                                            "checkpoint": {"every": 0},
-                                            "model": {"norm_placement": "none"}, "eval": {"every": 0}}))
-        self.normscope("train", config, "--out", "run", code=3)
-        first = Run(self.path("run")).summary["first_nonfinite"]
-        self.config()
+        wild = merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0}, "checkpoint": {"every": 0},
+                              "model": {"norm_placement": "none"}, "eval": {"every": 0}})
+        first = self.train("run", wild, code=3).summary["first_nonfinite"]
         self.assert_refused("run", f"diverged at step {first['step']}", first.get("site") or first["param"], code=2)
 
     def test_a_folder_that_is_no_run_is_refused(self):

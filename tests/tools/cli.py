@@ -239,9 +239,11 @@ class CliTest(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def write(self, name, content):
-        with open(self.path(name), "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-        return self.path(name)
+        """Writes a file, and makes the folder that it lies in; its path."""
+        path = Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
 
     def config(self, changes=None, name="tiny.json"):
         """Writes the tiny config with changes; its name."""
@@ -297,6 +299,17 @@ class CliTest(unittest.TestCase):
         """Trains the tiny config with changes into the folder `out`."""
         self.normscope("train", self.config(changes), "--out", out, *options, **expectations)
         return Run(self.path(out))
+
+    def half_done(self, out="run", changes=None):
+        """A run that failed after its last step, with an earlier checkpoint: in 25 steps, that of step 20."""
+        run = Run(self.path(out))
+        blocker = run.file("model.safetensors")  # a folder, which no file replaces
+        os.makedirs(blocker)
+        config = self.normscope("config", self.config(changes)).stdout
+        self.write(run.file("config.json"), config)  # with it the folder is that of a run
+        self.train(out, changes, "--resume", code=1)
+        os.rmdir(blocker)
+        return run
 
     def start(self, *arguments, program=BINARY, **options):
         """Starts the program and leaves it running; the end of the test kills it. `options`: of subprocess.Popen()."""
