@@ -273,8 +273,8 @@ class CliTest(unittest.TestCase):
         return self.assert_ended(self.call(*arguments, **options), code)
 
     def refused(self, *arguments, code=2, says=(), lines=1):
-        """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`; it prints
-        no result and changes no file of the test."""
+        """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`. It
+        prints no result and changes no file of the test."""
         before = self.files()
         result = self.normscope(*arguments, code=code)
         self.assertEqual(self.files(), before)
