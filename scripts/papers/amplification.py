@@ -3,8 +3,8 @@
 import math
 
 from lib.theory import mean_field
-from papers.lib.experiment import (INK, MUTED, PALETTE, Claim, amplification, depth_ticks, drawing, figure_of,
-                                   loss_table, matplotlib, np, rates, sweep, write_unit)
+from papers.lib.experiment import (HEIGHT, INK, MUTED, PALETTE, Claim, amplification, drawing, line_handle, loss_table,
+                                   matplotlib, new_figure, np, rates, set_values, sweep, write_unit)
 
 RATES = ("0.0003", "0.001", "0.003")
 LEARNT = 2.8  # nats: a final loss below it
@@ -64,7 +64,7 @@ def table(results):
     runs = results["runs"]
     lines = {f"A {a:.1f}: L {depth}, branches × {scale}": {"n_layer": depth, "branch_scale": scale}
              for a, depth, scale in models(runs)}
-    return loss_table(runs, lines, rates(*RATES))
+    return loss_table(lines, rates(*RATES))(runs)
 
 
 def theory_of_map(config):
@@ -82,23 +82,23 @@ def theory_of_map(config):
 @drawing
 def picture(results):
     blues, runs = matplotlib.colormaps["Blues"](np.linspace(0, 0.7, len(COSINES) - 1)), results["runs"]
-    learnt, stuck = (PALETTE[1], "o"), (MUTED, "s")
+    handles = [line_handle("learns", PALETTE[1], "", "o"), line_handle("stays at the unigram level", MUTED, "", "s")]
     subtitle = ("one seed; theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, "
                 "amplification A")
-    figure, panels = figure_of(len(RATES), "Post-norm without warm-up: what learns", subtitle,
-                               [("learns", *learnt), ("stays at the unigram level", *stuck)])
+    figure, panels = new_figure(1, len(RATES), HEIGHT, "Post-norm without warm-up: what learns", subtitle, handles)
     for axes, rate in zip(panels, RATES):
         axes.set_title(f"lr {rate}")
         filled = axes.contourf(DEPTHS, SCALES, results["cosines"], COSINES, colors=blues)
         lines = axes.contour(DEPTHS, SCALES, results["levels"], LEVELS, colors=INK, linewidths=0.8)
         axes.clabel(lines, fmt="A %g", fontsize=8)
         for _, depth, scale in models(runs, lr=rate):
-            color, marker = learnt if has_learnt(runs, depth, scale, rate) else stuck
-            axes.plot(int(depth), float(scale), marker, color=color, markersize=10, markeredgecolor="white")
+            handle = handles[not has_learnt(runs, depth, scale, rate)]
+            axes.plot(int(depth), float(scale), handle.get_marker(), color=handle.get_color(), markersize=10,
+                      markeredgecolor="white")
         axes.set_yscale("log")
         axes.set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
-        axes.minorticks_off()
-        depth_ticks(axes, DEPTHS)
+        set_values(axes, "blocks (L)", DEPTHS)
+        axes.set_xlim(DEPTHS[0], DEPTHS[-1])
         write_unit(axes, "weight of a branch")
     figure.colorbar(filled, ax=panels, label="cosine of two tokens", pad=0.02)
     return figure

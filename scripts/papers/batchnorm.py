@@ -1,6 +1,6 @@
 """How far BatchNorm's loss in evaluation is from its loss in training, by batch size; LayerNorm is the control."""
 
-from papers.lib.experiment import Claim, choices, loss_table, np, read_csv, spread, table_of
+from papers.lib.experiment import Claim, choices, loss_table, np, spread, table_of
 
 NORMS = choices("norm", "batchnorm", "layernorm")
 BATCHES = choices("batch_size", 2, 4, 8, 32, name="batch {}")
@@ -8,8 +8,7 @@ BATCHES = choices("batch_size", 2, 4, 8, 32, name="batch {}")
 
 def gap(run):
     """The final validation loss minus the training loss, mean of the last 50 steps."""
-    losses = [float(row["train_loss"]) for row in read_csv(run.folder / "metrics.csv")][-50:]
-    return run.summary["final_val_loss"] - sum(losses) / len(losses)
+    return run.summary["final_val_loss"] - run.metrics(("train_loss",))[-50:].mean()
 
 
 MEASURES = {"gap": gap}
@@ -28,4 +27,4 @@ def table(runs):
     def cell(**values):
         return spread(runs.measured("gap", **values), "{:+.3f}")
 
-    return table_of(runs, "evaluation − training", cell, NORMS, BATCHES) + "\n" + loss_table(runs, NORMS, BATCHES)
+    return table_of(runs, "evaluation − training", cell, NORMS, BATCHES) + "\n" + loss_table(NORMS, BATCHES)(runs)

@@ -7,10 +7,8 @@ PRECISIONS = {"float32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
 
 def claims(runs):
     for placement in ("pre", "sandwich", "deepnorm"):  # post-norm learns nothing here
-        difference = runs.difference({"precision": "bf16", "norm_placement": placement},
-                                     {"precision": "fp32", "norm_placement": placement})
+        difference = runs.difference(PRECISIONS["bf16"], PRECISIONS["float32"], norm_placement=placement)
         yield Claim(f"{placement}: bf16 minus float32, by seed", difference, -0.001, 0.001)
 
 
-def table(runs):
-    return loss_table(runs, PRECISIONS, placements("pre", "sandwich", "deepnorm", "post"), against="float32")
+table = loss_table(PRECISIONS, placements("pre", "sandwich", "deepnorm", "post"), against="float32")

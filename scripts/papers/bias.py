@@ -10,5 +10,4 @@ def claims(runs):
     yield Claim("biased minus bias-free FFN, by seed", difference, -0.05, 0.05)
 
 
-def table(runs):
-    return loss_table(runs, LINES, against="FFN without biases")
+table = loss_table(LINES, against="FFN without biases")

@@ -1,7 +1,7 @@
 """Gupta et al. 2024: how large the mean over features of a token's vector is, before and after training, by norm."""
 
-from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, Model, Panel, by_layer, config_of, fresh, markdown,
-                                   probe, spread, sweep)
+from papers.lib.experiment import (Claim, Model, Panel, Probed, config_of, fresh, markdown, picture_of, probe, spread,
+                                   sweep)
 
 NORMS, PLACEMENTS = ("layernorm", "rmsnorm"), ("pre", "sandwich", "post", "deepnorm")
 VARIANTS = {(norm, placement): {"norm": norm, "norm_placement": placement}
@@ -14,18 +14,11 @@ def mean_over_law(model):
     return [x.shape[-1] * (x.mean(-1) ** 2 / (x * x).mean(-1)).mean() for x in model.streams]
 
 
-def before(folder):
-    return mean_over_law(fresh(folder))
-
-
-def after(run):
-    return mean_over_law(Model(run.folder))
-
-
 def run(config, out, quick):
     """{time: {(norm, placement): values (seeds, layers)}}."""
-    probes = probe(config, out, quick, VARIANTS, before, seeds=SEEDS)
-    runs = sweep(config_of("frozen"), out.parent / "frozen", quick, after=after)
+    probes = probe(config, out, quick, VARIANTS, lambda run: mean_over_law(fresh(run)), seeds=SEEDS)
+    runs = sweep(config_of("frozen"), out.parent / "frozen", quick,
+                 after=lambda run: mean_over_law(Model(run.folder)))
     return {"before training": {variant: values for variant, (values, _) in probes.items()},
             "after": {variant: runs.measured("after", **values) for variant, values in VARIANTS.items()}}
 
@@ -57,10 +50,8 @@ def table(means):
 
 
 def picture(means):
-    lines = {(norm, time): Line(f"{norm}, {time}", color, dash)
-             for norm, color in zip(NORMS, PALETTE) for time, dash in zip(means, (DASHES, "-"))}
     panels = [Panel(placement, "C mean² / mean square",
-                    {(norm, time): (means[time][norm, placement], None) for norm, time in lines}, 0, False)
-              for placement in PLACEMENTS]
-    return by_layer("The mean of a token's vector, over that of a random direction", panels, lines,
-                    "mean (lines) and range (bands) of the seeds")
+                    {f"{norm}, {time}": Probed(values[norm, placement]) for norm in NORMS
+                     for time, values in means.items()}) for placement in PLACEMENTS]
+    return picture_of("The mean of a token's vector, over that of a random direction", panels,
+                      second=[f"{norm}, before training" for norm in NORMS])

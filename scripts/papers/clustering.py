@@ -1,7 +1,8 @@
 """How fast tokens become alike with depth before training, by the norm's place, compared with theory."""
 
-from papers.lib.experiment import (DASHES, STYLES, Claim, Line, draw, drawing, figure_of, log_slope, markdown, np,
-                                   placements, probe, stream, write_unit)
+from papers.growth import mean_square
+from papers.lib.experiment import (THEORY, Claim, Panel, Probed, log_slope, markdown, np, picture_of, placements, probe,
+                                   stream)
 
 PLACEMENTS = ("post", "pre", "pre_scaled", "peri", "mix")
 SMALLEST = 1e-5  # of 1 - cosine: below it float32 has too few digits
@@ -10,17 +11,13 @@ SEEDS = 4
 VARIANTS = {**placements(*PLACEMENTS), "post": {"norm_placement": "post", "n_layer": 72}}
 
 
-def tokens_apart(folder):
+def tokens_apart(run):
     """1 - cosine of two tokens, layers 0..L, at least SMALLEST."""
-    return np.maximum(1 - stream(folder, "token_cosine"), SMALLEST)
+    return np.maximum(1 - stream(run, "token_cosine"), SMALLEST)
 
 
 def law_of_tokens(theory):
     return np.maximum(1 - theory["tokens"], 1e-15)
-
-
-def mean_square(folder):
-    return stream(folder, "rms") ** 2
 
 
 def run(config, out, quick):
@@ -89,20 +86,12 @@ def table(probes):
     return markdown(["1 − cosine of two tokens / theory", *(f"block {layer}" for layer in layers)], *lines)
 
 
-@drawing
 def picture(probes):
-    figure, axes = figure_of(2, "1 − cosine of two tokens before training",
-                             f"mean (lines) and range (bands) of {SEEDS} seeds; thin: theory (scripts/predict.py)",
-                             [(name, *STYLES[name][:2]) for name in PLACEMENTS])
-    for panel, scale, title in zip(axes, ("linear", "log"), ("An exponential is straight", "A power law is straight")):
-        panel.set_title(title)
-        for name, (measured, law) in probes["apart"].items():
-            layers = np.arange(1, len(law))
-            draw(panel, layers, measured[:, 1:], Line(name, *STYLES[name][:2]))
-            panel.plot(layers, law[1:], color=STYLES[name][0], linewidth=1.2, linestyle=DASHES)
-        panel.set_xscale(scale)
-        panel.set_yscale("log")
-        panel.set_ylim(SMALLEST, 1)
-        panel.set_xlabel("block")
-        write_unit(panel, "1 − cosine")
+    apart = {name: Probed(measured[:, 1:], np.where(law < SMALLEST, np.nan, law)[1:])
+             for name, (measured, law) in probes["apart"].items()}
+    panels = [Panel(title, "1 − cosine", apart, True, 1)
+              for title in ("An exponential is straight", "A power law is straight")]
+    figure = picture_of("1 − cosine of two tokens before training", panels, THEORY)
+    figure.axes[1].set_xlim(1, 100)
+    figure.axes[1].set_xscale("log")
     return figure

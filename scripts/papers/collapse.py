@@ -1,7 +1,7 @@
 """Noci et al. 2022: the tokens of a deep post-norm become one vector, unless branches weigh less."""
 
-from papers.lib.experiment import (Claim, Panel, amplification, beside_laws, choices, fresh, learns, loss_table,
-                                   predicted, stays_at_unigram, table_of, token_cosine)
+from papers.lib.experiment import (THEORY, Claim, Panel, Probed, amplification, choices, fresh, learns, loss_table,
+                                   picture_of, predicted, stays_at_unigram, table_of, token_cosine)
 
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × L^-½": {"branch_scale": "L^-0.5"}}
 DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
@@ -9,7 +9,7 @@ DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
 
 def token_cosines(run):
     """The cosine of two tokens of a sequence before training: [measured, by theory], layers 0..L."""
-    return [token_cosine(fresh(run.folder)), predicted(run.folder)["tokens"]]
+    return [token_cosine(fresh(run)), predicted(run)["tokens"]]
 
 
 MEASURES = {"tokens": token_cosines, "amplification": amplification}
@@ -39,15 +39,12 @@ def table(runs):
         return f"{measured[-1]:.3f}, {theory[-1]:.3f}; {a:.3g}"
 
     cosines = table_of(runs, "cosine of two tokens after the last block, its theory; A", cell, SCALES, DEPTHS)
-    return cosines + "\n" + loss_table(runs, SCALES, DEPTHS)
+    return cosines + "\n" + loss_table(SCALES, DEPTHS)(runs)
 
 
 def picture(runs):
     panels = []
     for scale, own in SCALES.items():
-        probes = {}
-        for depth, values in DEPTHS.items():
-            cosines = runs.measured("tokens", **own, **values)
-            probes[depth] = cosines[:, 0], cosines[0, 1]
-        panels.append(Panel(scale, "", probes, 0, False))
-    return beside_laws("Cosine of two tokens, post-norm before training", panels)
+        cosines = {depth: runs.measured("tokens", **own, **values) for depth, values in DEPTHS.items()}
+        panels.append(Panel(scale, "", {depth: Probed(both[:, 0], both[0, 1]) for depth, both in cosines.items()}))
+    return picture_of("Cosine of two tokens, post-norm before training", panels, THEORY, points=True)

@@ -12,6 +12,5 @@ def claims(runs):
         yield learns(f"{placement} at L 48", runs.loss(norm_placement=placement, n_layer=48))
 
 
-def table(runs):
-    columns = placements("post", "pre", "deepnorm", "rezero", "res_post", "mix")
-    return loss_table(runs, choices("n_layer", 24, 48, name="L {}"), columns)
+table = loss_table(choices("n_layer", 24, 48, name="L {}"),
+                   placements("post", "pre", "deepnorm", "rezero", "res_post", "mix"))

@@ -1,5 +1,7 @@
 """Ramasinghe et al. 2026: does the loss become sharper with depth?"""
 
+import itertools
+
 from papers.lib.experiment import Claim, Model, choices, fresh, log_slope, sharpness, spread, table_of
 
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
@@ -9,7 +11,7 @@ TIMES = ("before training", "after")
 
 def curvature(run):
     """The largest eigenvalue of the Hessian on a batch: [before training, after]."""
-    return [sharpness(fresh(run.folder)), sharpness(Model(run.folder))]
+    return [sharpness(fresh(run)), sharpness(Model(run.folder))]
 
 
 MEASURES = {"curvature": curvature}
@@ -28,10 +30,8 @@ def claims(runs):
 
 
 def table(runs):
-    tables = []
-    for index, time in enumerate(TIMES):
-        def cell(index=index, **values):
-            return spread(runs.measured("curvature", **values)[:, index], "{:.3g}")
+    def table_at(index, time):
+        return table_of(runs, f"largest eigenvalue, {time}", lambda **values: spread(
+            runs.measured("curvature", **values)[:, index], "{:.3g}"), SCALES, DEPTHS)
 
-        tables.append(table_of(runs, f"largest eigenvalue, {time}", cell, SCALES, DEPTHS))
-    return "\n".join(tables)
+    return "\n".join(itertools.starmap(table_at, enumerate(TIMES)))

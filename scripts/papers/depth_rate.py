@@ -14,11 +14,8 @@ def claims(runs):
         yield Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost, low, high)
 
 
-def table(runs):
-    lines = {f"{scale}, {depth}": {**own, **values}
-             for scale, own in SCALES.items() for depth, values in DEPTHS.items()}
-    return loss_table(runs, lines, rates(*RATES))
+table = loss_table({f"{scale}, {depth}": {**own, **values} for scale, own in SCALES.items()
+                    for depth, values in DEPTHS.items()}, rates(*RATES))
 
 
-def picture(runs):
-    return losses_by_rate(runs, "Rate and depth", SCALES, DEPTHS)
+picture = losses_by_rate("Rate and depth", SCALES, DEPTHS)

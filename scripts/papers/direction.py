@@ -15,7 +15,7 @@ def along_ones(matrix):
 def direction(run):
     """By matrix and block: [|W u| over that before training, its law by decay alone, the squares of along_ones(W) and
     of along_ones(dW)]."""
-    trained, first = Model(run.folder), fresh(run.folder).weights
+    trained, first = Model(run.folder), fresh(run).weights
     law = (1 - run.value("train.lr") * run.value("train.weight_decay")) ** run.value("train.steps")
 
     def values(name):

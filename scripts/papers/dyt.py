@@ -6,10 +6,9 @@ from papers.lib.experiment import Claim, choices, loss_table
 def claims(runs):
     for norm in ("dyt", "derf"):
         for depth in (12, 24):
-            difference = runs.difference({"norm": norm, "n_layer": depth}, {"norm": "layernorm", "n_layer": depth})
+            difference = runs.difference({"norm": norm}, {"norm": "layernorm"}, n_layer=depth)
             yield Claim(f"{norm} minus layernorm at L {depth}, by seed", difference, 0.02, 0.3)
 
 
-def table(runs):
-    return loss_table(runs, choices("norm", "layernorm", "dyt", "derf"), choices("n_layer", 12, 24, name="L {}"),
-                      against="layernorm")
+table = loss_table(choices("norm", "layernorm", "dyt", "derf"), choices("n_layer", 12, 24, name="L {}"),
+                   against="layernorm")

@@ -2,19 +2,19 @@
 
 import math
 
-from papers.lib.experiment import Claim, markdown, np, read_csv
+from papers.lib.experiment import Claim, markdown, np
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out", "head")  # the size of the last one matters to the loss
 
 
 def size_over_law(run):
     """The rms of the MATRICES at the last step, mean over the blocks, over √(lr / 2 wd)."""
-    rows = read_csv(run.folder / "params.csv")
+    rows = list(run.records("params.csv"))
     last = [row for row in rows if row["step"] == rows[-1]["step"]]
     law = math.sqrt(run.value("train.lr") / 2 / run.value("train.weight_decay"))
 
     def rms(matrix):
-        return np.mean([float(row["rms"]) for row in last if row["param"].endswith(f"{matrix}.weight")])
+        return np.mean([row["rms"] for row in last if row["param"].endswith(f"{matrix}.weight")])
 
     return [rms(matrix) / law for matrix in MATRICES]
 

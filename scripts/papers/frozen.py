@@ -1,8 +1,7 @@
 """Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
 
 from lib.model import measures
-from papers.lib.experiment import (INK, PALETTE, Claim, choices, drawing, figure_of, learns, markdown, np, spread,
-                                   write_unit)
+from papers.lib.experiment import Claim, Panel, Probed, choices, learns, markdown, picture_of, spread
 
 PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
               "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order
@@ -58,24 +57,13 @@ def table(runs):
     return markdown(["rise of the loss", "first norm", "a norm of a block, mean", "final norm", "all at once"], *lines)
 
 
-@drawing
 def picture(runs):
-    colors = dict(zip(NORMS, PALETTE))
-    figure, axes = figure_of(len(PLACEMENTS), "The rise of the loss with one norm frozen",
-                             "mean (bars) and range (lines) of the seeds; a bar is a norm, in the forward pass's order",
-                             [(name, color, "-") for name, color in colors.items()])
-    highest = max(max(row["rises"][:-1]) for row in runs.rows)
-    for panel, (placement, names) in zip(axes, PLACEMENTS.items()):
-        panel.set_title(placement)
-        for index, norm in enumerate(NORMS):
-            values = runs.measured("rises", norm_placement=placement, norm=norm)[:, :-1]
-            at, mean = np.arange(values.shape[1]) + 0.4 * index - 0.2, values.mean(axis=0)
-            panel.bar(at, mean, 0.4, color=colors[norm])
-            panel.vlines(at, values.min(axis=0), values.max(axis=0), color=INK, linewidth=0.8)
-        blocks = values.shape[1] // len(names)
-        panel.set_xticks(np.arange(blocks) * len(names) + (len(names) - 1) / 2, np.arange(1, blocks + 1))
-        panel.set_xlabel("block" + (", then the final norm" if placement in WITH_FINAL_NORM else ""))
-        panel.set_yscale("symlog", linthresh=1e-3)
-        panel.set_ylim(-0.003, 3 * highest)
-        write_unit(panel, "nats per character")
-    return figure
+    panels = []
+    for placement, names in PLACEMENTS.items():
+        of_norm = {norm: runs.measured("rises", norm_placement=placement, norm=norm)[:, :-1] for norm in NORMS}
+        blocks = of_norm["layernorm"].shape[1] // len(names)
+        places = [f"{block} {name}" for block in range(1, blocks + 1) for name in names]
+        final = ["the final norm"] * (placement in WITH_FINAL_NORM)
+        panels.append(Panel(placement, "nats per character", {norm: Probed(rises) for norm, rises in of_norm.items()},
+                            x=(", then ".join(["norms of blocks", *final]), places + final)))
+    return picture_of("The rise of the loss with one norm frozen", panels)

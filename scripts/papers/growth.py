@@ -1,13 +1,13 @@
 """The growth of the residual stream with depth at initialisation, compared with the law of each placement, whose closed
 form is on the page."""
 
-from papers.lib.experiment import Claim, Panel, beside_laws, distance_from_law, placements, probe, stream
+from papers.lib.experiment import THEORY, Claim, Panel, distance_from_law, picture_of, placements, probe, stream
 
 PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
 
 
-def mean_square(folder):
-    return stream(folder, "rms") ** 2
+def mean_square(run):
+    return stream(run, "rms") ** 2
 
 
 def law(theory):
@@ -25,5 +25,5 @@ def claims(probes):
 
 
 def picture(probes):
-    return beside_laws("Mean square of the residual stream at initialisation",
-                       [Panel("", "mean square (units²)", probes, 0, True)])
+    return picture_of("Mean square of the residual stream at initialisation",
+                      [Panel("", "mean square (units²)", probes, True)], THEORY, points=True)

@@ -5,14 +5,11 @@ from papers.lib.experiment import Claim, loss_table, placements
 
 
 def claims(runs):
-    def minus_pre(placement, scheme):
-        return runs.difference({"norm_placement": placement, "scheme": scheme},
-                               {"norm_placement": "pre", "scheme": scheme})
-
-    for placement in ("hybrid", "hybrid_star"):
-        yield Claim(f"Xavier: {placement} minus pre, by seed", minus_pre(placement, "xavier_normal"), 0.05, 0.5)
-    yield Claim("GPT-2's: hybrid minus pre, by seed", minus_pre("hybrid", "gpt2"), -0.05, 0.05)
+    for name, scheme, placement, low, high in (("Xavier", "xavier_normal", "hybrid", 0.05, 0.5),
+                                               ("Xavier", "xavier_normal", "hybrid_star", 0.05, 0.5),
+                                               ("GPT-2's", "gpt2", "hybrid", -0.05, 0.05)):
+        difference = runs.difference({"norm_placement": placement}, {"norm_placement": "pre"}, scheme=scheme)
+        yield Claim(f"{name}: {placement} minus pre, by seed", difference, low, high)
 
 
-def table(runs):
-    return loss_table(runs, placements("pre", "hybrid", "hybrid_star"), INITS, against="pre")
+table = loss_table(placements("pre", "hybrid", "hybrid_star"), INITS, against="pre")

@@ -3,7 +3,7 @@
 import re
 
 from lib.logs import safetensors_io
-from papers.lib.experiment import STYLES, Claim, Line, Model, Panel, by_layer, learns, normscope, np, seeds_of, unit
+from papers.lib.experiment import Claim, Model, Panel, Probed, learns, normscope, np, picture_of, unit
 
 PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
 
@@ -56,11 +56,8 @@ def claims(runs):
 
 
 def picture(runs):
-    depth = runs.measured("angle").shape[1]
-    panels = []
-    for name, title, text in (("angle", "Angle between a block's input and output", "degrees"),
-                              ("rise", "Rise of the loss without the block", "nats per character")):
-        values = {placement: (runs.measured(name, norm_placement=placement), None) for placement in PLACEMENTS}
-        panels.append(Panel(title, text, values, 1, False))
-    lines = {placement: Line(placement, *STYLES[placement][:2]) for placement in PLACEMENTS}
-    return by_layer(f"What each of {depth} trained blocks does", panels, lines, seeds_of(runs))
+    panels = [Panel(title, text, {placement: Probed(runs.measured(name, norm_placement=placement))
+                                  for placement in PLACEMENTS}, first=1)
+              for name, title, text in (("angle", "Angle between a block's input and output", "degrees"),
+                                        ("rise", "Rise of the loss without the block", "nats per character"))]
+    return picture_of("What each trained block does", panels)

@@ -10,10 +10,8 @@ INITS = {
 def claims(runs):
     yield learns("Xavier, pre", runs.loss(scheme="xavier_normal", norm_placement="pre"))
     yield stays_at_unigram("Xavier, post", runs.loss(scheme="xavier_normal", norm_placement="post"))
-    difference = runs.difference({"scheme": "gpt2", "norm_placement": "post"},
-                                 {"scheme": "gpt2", "norm_placement": "pre"})
+    difference = runs.difference({"norm_placement": "post"}, {"norm_placement": "pre"}, scheme="gpt2")
     yield Claim("GPT-2's: post minus pre, by seed", difference, -0.2, 0.2)
 
 
-def table(runs):
-    return loss_table(runs, placements("pre", "post"), INITS, against="pre")
+table = loss_table(placements("pre", "post"), INITS, against="pre")

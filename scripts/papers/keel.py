@@ -16,9 +16,7 @@ def claims(runs):
         yield stays_at_unigram(f"{name}, lr {rate}", runs.loss(**LINES[name], lr=rate))
 
 
-def table(runs):
-    return loss_table(runs, LINES, rates("0.001", "0.003", "0.01"))
+table = loss_table(LINES, rates("0.001", "0.003", "0.01"))
 
 
-def picture(runs):
-    return losses_by_rate(runs, "Depth and rate", choices("n_layer", *DEPTHS, name="L = {}"), placements(*PLACEMENTS))
+picture = losses_by_rate("Depth and rate", choices("n_layer", *DEPTHS, name="L = {}"), placements(*PLACEMENTS))

@@ -3,8 +3,8 @@
 import math
 from operator import itemgetter
 
-from papers.lib.experiment import (Claim, Panel, beside_laws, config_of, distance_from_law, fresh, np, placements,
-                                   probe, read_csv, stream, unit)
+from papers.lib.experiment import (THEORY, Claim, Panel, config_of, distance_from_law, fresh, np, picture_of,
+                                   placements, probe, stream, unit)
 
 PLACEMENTS = placements("pre", "post", "deepnorm", "keel", "sandwich", "res_post", "hybrid")
 ACTIVATIONS = {activation: {"norm_placement": "post", "activation": activation, "n_layer": 24}
@@ -12,28 +12,27 @@ ACTIVATIONS = {activation: {"norm_placement": "post", "activation": activation, 
 ATTENTION = {**placements("pre", "post", "sandwich", "res_post"), "pre, QK norm": {"qk_norm": "true"}}
 
 
-def balance(folder):
+def balance(run):
     """rms of x_l times that of its gradient, layers 0..L."""
-    return stream(folder, "rms") * stream(folder, "grad_rms")
+    return stream(run, "rms") * stream(run, "grad_rms")
 
 
-def cosine_with_input(folder):
+def cosine_with_input(run):
     """cos(x_0, x_l), mean over the tokens of a batch, layers 0..L."""
-    streams = [unit(x) for x in fresh(folder).streams]
+    streams = [unit(x) for x in fresh(run).streams]
     return [(streams[0] * x).sum(-1).mean() for x in streams]
 
 
-def gradient_over_last(folder):
+def gradient_over_last(run):
     """The gradient's rms at x_l over that at x_L."""
-    gradient = stream(folder, "grad_rms")
+    gradient = stream(run, "grad_rms")
     return gradient / gradient[-1]
 
 
-def entropy(folder):
+def entropy(run):
     """The entropy of attention's weights in nats, mean over the heads, layers 1..L."""
-    rows = read_csv(folder / "heads.csv")
-    layers = dict.fromkeys(row["layer"] for row in rows)
-    return [np.mean([float(row["entropy"]) for row in rows if row["layer"] == layer]) for layer in layers]
+    layers, values = run.rows("heads.csv", ("layer", "entropy")).T
+    return [values[layers == layer].mean() for layer in np.unique(layers)]
 
 
 def law_of_gradient(theory):
@@ -62,7 +61,8 @@ def claims(probes):
 
 
 def picture(probes):
-    return beside_laws("Laws of a fresh network", [
-        Panel("cos(x_0, x_l), T 1", "", probes["cosine"], 0, False),
-        Panel("|dx_l| over |dx_L|, post, T 1", "", probes["gradient"], 0, True),
-        Panel("Attention's entropy, T 64", "nats", probes["entropy"], 1, False)])
+    return picture_of("Laws of a fresh network", [
+        Panel("cos(x_0, x_l), T 1", "", probes["cosine"]),
+        Panel("|dx_l| over |dx_L|, post, T 1", "", probes["gradient"], True),
+        Panel("Attention's entropy, T 64", "nats", probes["entropy"], first=1)],
+                      THEORY, points=True, second=["pre, QK norm"])

@@ -1,18 +1,15 @@
 """Wortsman et al. 2023: how much the loss depends on the learning rate, by placement, with and without qk_norm."""
 
-from papers.lib.experiment import Claim, loss_table, losses_by_rate, np, placements, rates, read_csv, table_of
+import itertools
+
+from papers.lib.experiment import Claim, loss_table, losses_by_rate, np, placements, rates, table_of
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 PLACEMENTS = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 QK_NORM = {"without qk_norm": {"qk_norm": "false"}, "with qk_norm": {"qk_norm": "true"}}
 
 
-def first_loss(run):
-    """The training loss at step 1."""
-    return float(read_csv(run.folder / "metrics.csv")[0]["train_loss"])
-
-
-MEASURES = {"first": first_loss}
+MEASURES = {"first": lambda run: run.metrics(("train_loss",))[0, 0]}  # the training loss at step 1
 
 
 def sensitivity(runs, **values):
@@ -23,12 +20,8 @@ def sensitivity(runs, **values):
 
 def largest_rate_that_learns(runs, **values):
     """The largest rate such that it and all smaller ones ended below 2.9 nats; 0 if there is none."""
-    largest = "0"
-    for rate in RATES:
-        if runs.loss(**values, lr=rate) > 2.9:
-            break
-        largest = rate
-    return float(largest)
+    learning = itertools.takewhile(lambda rate: runs.loss(**values, lr=rate) <= 2.9, RATES)
+    return max(map(float, learning), default=0.0)
 
 
 def claims(runs):
@@ -51,8 +44,7 @@ def table(runs):
         return f"{sensitivity(runs, **values):.3f}"
 
     sensitivities = table_of(runs, "sensitivity to the rate", cell, PLACEMENTS, QK_NORM)
-    return loss_table(runs, lines, rates(*RATES)) + "\n" + sensitivities
+    return loss_table(lines, rates(*RATES))(runs) + "\n" + sensitivities
 
 
-def picture(runs):
-    return losses_by_rate(runs, "Rate and placement", QK_NORM, PLACEMENTS)
+picture = losses_by_rate("Rate and placement", QK_NORM, PLACEMENTS)

@@ -28,5 +28,4 @@ def claims(runs):
                 must_hold=False)
 
 
-def table(runs):
-    return loss_table(runs, LINES, rates(*RATES))
+table = loss_table(LINES, rates(*RATES))

@@ -1,7 +1,6 @@
 """Peri-LN, Kim et al. 2025: how far training carries the residual stream at a large rate, and where norms hold it."""
 
-from papers.lib.experiment import (COLORS, LINES, Claim, Line, Panel, by_layer, curve, loss_table, placements, rates,
-                                   seeds_of)
+from papers.lib.experiment import Claim, Panel, Probed, curve, loss_table, picture_of, placements, rates
 
 PLACEMENTS = ("pre", "sandwich", "peri")
 RATES = ("0.001", "0.01")
@@ -18,13 +17,11 @@ def claims(runs):
         yield Claim(f"{placement}, lr 0.01: rms of the stream, last step over first", growth(placement), low, high)
 
 
-def table(runs):
-    return loss_table(runs, placements(*PLACEMENTS), rates(*RATES))
+table = loss_table(placements(*PLACEMENTS), rates(*RATES))
 
 
 def picture(runs):
-    lines = {name: Line(name, COLORS[name], dash) for name, dash in zip(PLACEMENTS, LINES)}  # two of them coincide
     panels = [Panel(f"lr {rate}", "rms of the stream after the last block", {
-        name: (runs.measured("stream", norm_placement=name, lr=rate)[:, 1], None) for name in lines}, 1, True)
-              for rate in RATES]
-    return by_layer("The stream in training", panels, lines, seeds_of(runs), "step", runs.measured("stream")[0, 0])
+        name: Probed(runs.measured("stream", norm_placement=name, lr=rate)[:, 1]) for name in PLACEMENTS}, True,
+                    x=("step", runs.measured("stream")[0, 0])) for rate in RATES]
+    return picture_of("The stream in training", panels, second=["peri"])  # it coincides with sandwich

@@ -7,10 +7,9 @@ PLACEMENTS = placements("pre", "post", "sandwich", "deepnorm", "pre_scaled")
 
 def claims(runs):
     for placement, values in PLACEMENTS.items():
-        difference = runs.difference({**values, "branch_warmup_steps": 3}, {**values, "branch_warmup_steps": 0})
+        difference = runs.difference({"branch_warmup_steps": 3}, {"branch_warmup_steps": 0}, **values)
         yield Claim(f"{placement}: loss with branch warm-up of T 3 minus loss without, by seed", difference,
                     -1, 0, must_hold=False)
 
 
-def table(runs):
-    return loss_table(runs, PLACEMENTS, choices("branch_warmup_steps", 0, 3, 10, name="T {}"))
+table = loss_table(PLACEMENTS, choices("branch_warmup_steps", 0, 3, 10, name="T {}"))

@@ -1,7 +1,6 @@
 """The length and the direction of weights before a norm: steps can only lengthen them, decay only shortens them."""
 
-from papers.lib.experiment import (PALETTE, Claim, Line, Model, Panel, by_layer, choices, fresh, markdown, np, read_csv,
-                                   seeds_of)
+from papers.lib.experiment import Claim, Model, Panel, Probed, choices, fresh, markdown, np, picture_of
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
 CONTROL = "head"  # whose length matters to the loss
@@ -22,20 +21,20 @@ def lengths(run):
     """For each of MATRICES and the control, all of a kind together, by step: [length, its law from the logged
     gradients]."""
     rate, decay = run.value("train.lr"), run.value("train.weight_decay")
-    rows, result = read_csv(run.folder / "params.csv"), []
+    rows, result = list(run.records("params.csv")), []
     for matrix in (*MATRICES, CONTROL):
         own = [row for row in rows if row["param"].endswith(f"{matrix}.weight")]
-        steps = np.array([int(row["step"]) for row in own])
+        steps = np.array([row["step"] for row in own])
         at = np.unique(steps, return_inverse=True)[1]
-        length = np.sqrt(np.bincount(at, [float(row["rms"]) ** 2 * int(row["numel"]) for row in own]))
-        gradients = np.sqrt(np.bincount(at, [float(row["grad_norm"]) ** 2 for row in own]))
+        length = np.sqrt(np.bincount(at, [row["rms"] ** 2 * row["numel"] for row in own]))
+        gradients = np.sqrt(np.bincount(at, [row["grad_norm"] ** 2 for row in own]))
         result.append([length, law_of_length(length[0], gradients[:-1], rate, decay)])
     return result
 
 
 def turned(run):
     """For each of MATRICES and the control: [cosine of the trained matrices with their start, the law's]."""
-    start, end = fresh(run.folder).weights, Model(run.folder).weights
+    start, end = fresh(run).weights, Model(run.folder).weights
     shrunk, result = (1 - run.value("train.lr") * run.value("train.weight_decay")) ** run.value("train.steps"), []
     for matrix in (*MATRICES, CONTROL):
         names = [name for name in start if name.endswith(f"{matrix}.weight")]
@@ -69,17 +68,14 @@ MEASURES = {"steps": drawn_steps, "lengths": drawn_lengths, "off": off_law, "cha
 
 
 def claims(runs):
-    by_decay = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
     for name, values in DECAYS.items():
-        off = runs.measured("off", **values)[:, :-1].max()
-        yield Claim(f"{name}: worst length over its law, less 1", float(off), 0, 1e-3)
-    free, decayed = by_decay.values()
+        yield Claim(f"{name}: worst length over its law, less 1", runs.measured("off", **values)[:, :-1].max(), 0, 1e-3)
     yield Claim("decay 0: the smallest change of a length in a step, over the length",
-                float(runs.measured("change", **DECAYS["decay 0"]).min()), -1e-6, 1)
+                runs.measured("change", **DECAYS["decay 0"]).min(), -1e-6, 1)
     yield Claim("decay 0: length of the head, which matters to the loss, over its law, less 1",
-                float(runs.measured("off", **DECAYS["decay 0"])[:, -1].max()), 0.01, 10)
-    ratio = decayed[:, :-1, 0, -1] / free[:, :-1, 0, -1]
-    yield Claim("decay 0.003 over 0: length at the end, mean", float(ratio.mean()), 0.3, 0.95)
+                runs.measured("off", **DECAYS["decay 0"])[:, -1].max(), 0.01, 10)
+    free, decayed = (runs.measured("lengths", **values)[:, :-1, 0, -1] for values in DECAYS.values())
+    yield Claim("decay 0.003 over 0: length at the end, mean", (decayed / free).mean(), 0.3, 0.95)
     for name, values in DECAYS.items():
         for matrix, (cosine, law) in zip(MATRICES, runs.measured("turned", **values).mean(axis=0)):
             yield Claim(f"{name}, {matrix}: cosine with the start over its law", cosine / law, 0.8, 1.2)
@@ -97,10 +93,7 @@ def table(runs):
 
 def picture(runs):
     measured = {name: runs.measured("lengths", **values) for name, values in DECAYS.items()}
-    panels = [Panel(matrix, "length", {name: (values[:, number, 0], values[:, number, 1].mean(axis=0))
-                                       for name, values in measured.items()}, 1, False)
+    panels = [Panel(matrix, "length", {name: Probed(values[:, number, 0], values[:, number, 1].mean(axis=0))
+                                       for name, values in measured.items()}, x=("step", runs.measured("steps")[0]))
               for number, matrix in enumerate(MATRICES)]
-    lines = {name: Line(name, color) for name, color in zip(DECAYS, PALETTE)}
-    subtitle = f"{seeds_of(runs)}; dashed: law"
-    return by_layer("Length of weights before a norm, plain SGD", panels, lines, subtitle, "step",
-                    runs.measured("steps")[0])
+    return picture_of("Length of weights before a norm, plain SGD", panels, "dashed: law")

@@ -2,17 +2,14 @@
 
 import math
 
-from papers.lib.experiment import (DASHES, PALETTE, Claim, Line, choices, config_of, depth_ticks, draw, drawing,
-                                   figure_of, growth_of_gradient, law_of_growth, learns, loss_table, np, probe, scale_of,
-                                   set_scale, stays_at_unigram, sweep, write_unit)
+from papers.lib.experiment import (Claim, Panel, Probed, choices, config_of, growth_of_gradient, law_of_growth, learns,
+                                   loss_table, np, picture_of, probe, stays_at_unigram, sweep)
 
 DEPTHS = [2, 4, 8, 16, 32, 48]
-STYLES = {("pre", "true"): ("pre, with residuals", PALETTE[0], "-"),
-          ("pre", "false"): ("pre, without", PALETTE[0], DASHES),
-          ("none", "true"): ("no norm, with residuals", PALETTE[1], "-"),
-          ("none", "false"): ("no norm, without", PALETTE[1], DASHES)}
+GRADIENTS = {"pre, with residuals": ("pre", "true"), "pre, without": ("pre", "false"),
+             "no norm, with residuals": ("none", "true"), "no norm, without": ("none", "false")}
 VARIANTS = {(placement, residual, depth): {"norm_placement": placement, "residual": residual, "n_layer": depth}
-            for placement, residual in STYLES for depth in DEPTHS}
+            for placement, residual in GRADIENTS.values() for depth in DEPTHS}
 LINES = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
 GRADIENT = "the gradient before block 1 over after block 48"
 
@@ -36,18 +33,12 @@ def claims(results):
 
 
 def table(results):
-    return loss_table(results["runs"], LINES, choices("n_layer", 2, 24, name="L {}"))
+    return loss_table(LINES, choices("n_layer", 2, 24, name="L {}"))(results["runs"])
 
 
-@drawing
 def picture(results):
-    figure, (axes,) = figure_of(1, "Gradient at initialisation, with and without residual connections",
-                                "mean (lines) and range (bands) of the seeds", STYLES.values())
-    write_unit(axes, "before block 1, over after block L")
-    drawn = []
-    for (placement, residual), style in STYLES.items():
-        drawn.append(np.array([results["gradient"][placement, residual, depth][0] for depth in DEPTHS]).T)
-        draw(axes, DEPTHS, drawn[-1], Line(*style), "o")
-    set_scale(axes, scale_of(drawn, log=True))
-    depth_ticks(axes, DEPTHS)
-    return figure
+    gradients = {name: Probed(np.array([results["gradient"][(*variant, depth)].measured for depth in DEPTHS]).T)
+                 for name, variant in GRADIENTS.items()}
+    return picture_of("Gradient at initialisation, with and without residual connections",
+                      [Panel("", "before block 1, over after block L", gradients, True, x=("blocks (L)", DEPTHS))],
+                      second=["pre, without", "no norm, without"])

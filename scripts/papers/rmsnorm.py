@@ -9,5 +9,4 @@ def claims(runs):
     yield Claim("rmsnorm minus layernorm, by seed", runs.difference(NORMS["rmsnorm"], NORMS["layernorm"]), -0.05, 0.05)
 
 
-def table(runs):
-    return loss_table(runs, NORMS, against="layernorm")
+table = loss_table(NORMS, against="layernorm")

@@ -2,7 +2,7 @@
 
 import re
 
-from papers.lib.experiment import Claim, markdown, np, read_csv
+from papers.lib.experiment import Claim, markdown, np
 
 KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v, o": r"attn\.(v|out)\.",
          "norms": r"_norm\."}
@@ -11,19 +11,15 @@ TIMES = ("step 1", "after warm-up")
 
 def mean_squares(run):
     """The mean square of the gradient by kind of parameter: [at step 1, over the logged steps of the last half]."""
-    rows = read_csv(run.folder / "params.csv")
-    half = int(rows[-1]["step"]) / 2
+    rows = list(run.records("params.csv"))
+    half = rows[-1]["step"] / 2
 
-    def by_kind(chosen):
-        result = []
-        for pattern in KINDS.values():
-            rows_of_kind = [row for row in chosen if re.search(pattern, row["param"])]
-            squares = sum(float(row["grad_norm"])**2 for row in rows_of_kind)
-            result.append(squares / sum(int(row["numel"]) for row in rows_of_kind))
-        return result
+    def mean_square(pattern, is_chosen):
+        chosen = [row for row in rows if is_chosen(row["step"]) and re.search(pattern, row["param"])]
+        return sum(row["grad_norm"]**2 for row in chosen) / sum(row["numel"] for row in chosen)
 
-    first, later = ([row for row in rows if row["step"] == "1"], [row for row in rows if int(row["step"]) > half])
-    return [by_kind(first), by_kind(later)]
+    return [[mean_square(pattern, is_chosen) for pattern in KINDS.values()]
+            for is_chosen in (lambda step: step == 1, lambda step: step > half)]
 
 
 MEASURES = {"squares": mean_squares}

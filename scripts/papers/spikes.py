@@ -1,7 +1,7 @@
 """Adam's spikes (arXiv 2506.04805): v decays while gradients are small, until a curvature passes what Adam bears."""
 
 from lib.logs import safetensors_io
-from papers.lib.experiment import PALETTE, Claim, Line, Model, Panel, by_layer, choices, markdown, np, read_csv, spread
+from papers.lib.experiment import Claim, Model, Panel, Probed, choices, markdown, np, picture_of, spread
 
 BETAS = choices("beta2", "0.9", "0.99", "0.999", name="β2 {}")
 CALM, GROWING, LAST = 200, 222, 600  # steps; the first two of β2 0.999 with seed 1
@@ -11,10 +11,8 @@ FIRST, BEFORE = 100, 50  # the step after which spikes count; the steps before a
 def spike(run):
     """Of the rows after step FIRST: [the largest gradient over the smallest of the rows before, the largest loss less
     the smallest before, the largest grad_norm, the largest grad_norm_max]."""
-    rows = read_csv(run.folder / "metrics.csv")
-    step, loss, gradient, largest = (np.array([float(row[name]) for row in rows])
-                                     for name in ("step", "train_loss", "grad_norm", "grad_norm_max"))
-    late = range(min(np.searchsorted(step, FIRST, "right"), len(rows) - 1), len(rows))
+    step, loss, gradient, largest = run.metrics(("step", "train_loss", "grad_norm", "grad_norm_max")).T
+    late = range(min(np.searchsorted(step, FIRST, "right"), len(step) - 1), len(step))
     grew, rose = np.array([[gradient[row] / gradient[max(0, row - BEFORE):row].min(),
                             loss[row] - loss[max(0, row - BEFORE):row].min()] for row in late]).max(axis=0)
     return [grew, rose, gradient[late].max(), largest[late].max()]
@@ -22,7 +20,7 @@ def spike(run):
 
 def curves(run):
     """[|g|, √Σv] at steps FIRST + 1 to 300 of LAST; Σv, over all parameters, follows from the gradients' norms."""
-    beta, gradient = run.value("train.beta2"), [float(row["grad_norm"]) for row in read_csv(run.folder / "metrics.csv")]
+    beta, (gradient,) = run.value("train.beta2"), run.metrics(("grad_norm",)).T
     v = np.convolve(np.square(gradient), (1 - beta) * beta ** np.arange(len(gradient)))[:len(gradient)]
     shown = slice(FIRST, 300 if len(gradient) == LAST else FIRST)
     return [gradient[shown], np.sqrt(v)[shown]]
@@ -73,11 +71,7 @@ def table(runs):
 
 
 def picture(runs):
-    panels = [Panel(beta, "norm of the gradient", {beta: (curve[:, 0], curve[0, 1])}, 0, True)
-              for beta in BETAS for curve in [measured(runs, "curves", beta)[:1]]]
-    lines = {beta: Line(beta, color) for beta, color in zip(BETAS, PALETTE)}
-    figure = by_layer("The gradient of one batch, step by step", panels, lines,
-                      "seed 1; dashed: √v, of all parameters together", "step", np.arange(FIRST + 1, 301))
-    for axes in figure.axes:
-        axes.set_xlim(left=FIRST)
-    return figure
+    curve_of = {beta: measured(runs, "curves", beta)[0] for beta in BETAS}
+    panels = [Panel(beta, "norm of the gradient", {beta: Probed(gradient[None], root)}, True, FIRST,
+                    ("step", range(FIRST + 1, 301))) for beta, (gradient, root) in curve_of.items()]
+    return picture_of("The gradient of one batch, step by step", panels, "dashed: √v, of all parameters together")

@@ -1,7 +1,7 @@
 """arXiv 2512.08217: a weight decay in proportion to the rate keeps the sizes of weights over rates."""
 
 from papers.equilibrium import MATRICES, size_over_law
-from papers.lib.experiment import PALETTE, Claim, Line, Panel, by_layer, choices, np, rates, table_of
+from papers.lib.experiment import Claim, Panel, Probed, choices, np, picture_of, rates, table_of
 
 RATES, DECAYS = ("0.001", "0.002", "0.004"), ("0.5", "1", "2")
 RULES = {"wd fixed": ("1", "1", "1"), "wd in proportion to lr": DECAYS}
@@ -32,10 +32,9 @@ def table(runs):
 
 
 def picture(runs):
-    lines = {matrix: Line(matrix, color) for matrix, color in zip(MATRICES, PALETTE)}
     panels = [Panel(rule, "rms at the last step",
-                    {matrix: (rms[None], np.array([law(*pair) for pair in zip(RATES, decays)]))
-                     for matrix, rms in zip(MATRICES, sizes(runs, decays).T)}, 1, True)
+                    {matrix: Probed(rms[None], np.array([law(*pair) for pair in zip(RATES, decays)]))
+                     for matrix, rms in zip(MATRICES, sizes(runs, decays).T)}, True,
+                    x=("learning rate", [*map(float, RATES)]))
               for rule, decays in RULES.items()]
-    return by_layer("Sizes of weights over rates", panels, lines, "one seed; dashed: √(lr / 2 wd)",
-                    "learning rate, in thousandths", np.array([1, 2, 4]))
+    return picture_of("Sizes of weights over rates", panels, "dashed: √(lr / 2 wd)")

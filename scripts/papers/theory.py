@@ -3,7 +3,7 @@
 import math
 from operator import itemgetter
 
-from papers.lib.experiment import COLORS, Claim, Panel, beside_laws, markdown, np, placements, probe, stream
+from papers.lib.experiment import PLACED, THEORY, Claim, Panel, markdown, np, picture_of, placements, probe, stream
 
 VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "keel", "hybrid", "subln"),
             "post, SwiGLU, L 24": {"norm_placement": "post", "activation": "swiglu", "n_layer": 24},
@@ -13,17 +13,9 @@ VARIANTS = {**placements("pre", "post", "sandwich", "res_post", "deepnorm", "kee
             "pre, GPT-2's init, tied": {"init.scheme": "gpt2", "init.embed_std": 0.02, "tie_embeddings": "true"}}
 
 
-def activations(folder):
-    return stream(folder, "rms")
-
-
-def gradients(folder):
-    return stream(folder, "grad_rms")
-
-
 def run(config, out, quick):
-    return {"rms": probe(config, out, quick, VARIANTS, activations, itemgetter("rms")),
-            "grad": probe(config, out, quick, VARIANTS, gradients, itemgetter("grad"))}
+    return {"rms": probe(config, out, quick, VARIANTS, lambda run: stream(run, "rms"), itemgetter("rms")),
+            "grad": probe(config, out, quick, VARIANTS, lambda run: stream(run, "grad_rms"), itemgetter("grad"))}
 
 
 def root_mean_square(measured):
@@ -69,9 +61,7 @@ def table(probes):
 
 
 def picture(probes):
-    panels = []
-    for site, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"),
-                              ("rms", "Activation rms of the stream", "units")):
-        placed = {name: pair for name, pair in probes[site].items() if name in COLORS}
-        panels.append(Panel(title, unit, placed, 0, True))
-    return beside_laws("Before training: probes, and what theory expects of them", panels)
+    panels = [Panel(title, unit, {name: pair for name, pair in probes[site].items() if name in PLACED}, True)
+              for site, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"),
+                                        ("rms", "Activation rms of the stream", "units"))]
+    return picture_of("Before training: probes, and what theory expects of them", panels, THEORY, points=True)

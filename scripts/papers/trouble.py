@@ -1,6 +1,6 @@
 """The trouble with Norm(x + F(x)), before training and after five steps: the gradient by layer, and the tokens."""
 
-from papers.lib.experiment import STYLES, Claim, Line, Panel, by_layer, placements, read_csv, seeds_of
+from papers.lib.experiment import Claim, Panel, Probed, picture_of, placements, site
 
 PLACEMENTS = placements("pre", "post")
 TIMES = ("before training", "after five steps")
@@ -11,9 +11,8 @@ COSINE = "cosine of two tokens after the last block"
 def layers(run):
     """[before training, after the steps but the last]: [rms of the stream's gradient, cosine of two tokens], layers
     0..L."""
-    rows = [row for row in read_csv(run.folder / "layers.csv") if row["site"] == "stream"]
-    return [[[float(row[column]) for row in rows if row["step"] == step] for column in ("grad_rms", "token_cosine")]
-            for step in (rows[0]["step"], rows[-1]["step"])]
+    steps, *values = site(run, "stream", "step", "grad_rms", "token_cosine")
+    return [[column[steps == step] for column in values] for step in (steps[0], steps[-1])]
 
 
 MEASURES = {"layers": layers}
@@ -36,9 +35,9 @@ def claims(runs):
 
 
 def picture(runs):
-    quantities = (("gradient rms (nats per unit)", True), ("cosine of two tokens", False))
-    panels = [Panel(time, text, {name: (runs.measured("layers", **values)[:, TIMES.index(time), number], None)
-                                 for name, values in PLACEMENTS.items()}, 0, log)
-              for number, (text, log) in enumerate(quantities) for time in TIMES]
-    lines = {name: Line(name, *STYLES[name][:2]) for name in PLACEMENTS}
-    return by_layer("Pre-norm and post-norm, 12 blocks", panels, lines, seeds_of(runs))
+    layers_of = {name: runs.measured("layers", **values) for name, values in PLACEMENTS.items()}
+    panels = [Panel(when, unit, {name: Probed(values[:, time, quantity]) for name, values in layers_of.items()}, log)
+              for quantity, (unit, log) in enumerate((("gradient rms (nats per unit)", True),
+                                                      ("cosine of two tokens", False)))
+              for time, when in enumerate(TIMES)]
+    return picture_of("Pre-norm and post-norm, 12 blocks", panels)

@@ -15,14 +15,12 @@ def claims(runs):
     for rate in RATES[1:]:
         yield stays_at_unigram(f"post, no warm-up, lr {rate}", runs.loss(**LINES["post"], lr=rate))
     for rate in RATES[:2]:
-        gain = runs.difference({**LINES["post"], "lr": rate}, {**LINES["post, warm-up 200"], "lr": rate})
+        gain = runs.difference(LINES["post"], LINES["post, warm-up 200"], lr=rate)
         yield Claim(f"post, lr {rate}: what a warm-up of 200 gains", gain, 0.05, 1)
 
 
-def table(runs):
-    return loss_table(runs, LINES, rates(*RATES))
+table = loss_table(LINES, rates(*RATES))
 
 
-def picture(runs):
-    return losses_by_rate(runs, "Warm-up, learning rate and the norm's place", placements("pre", "post"),
-                          {"no warm-up": {"warmup_steps": 0}, "warm-up 200": {"warmup_steps": 200}})
+picture = losses_by_rate("Warm-up, learning rate and the norm's place", placements("pre", "post"),
+                         {"no warm-up": {"warmup_steps": 0}, "warm-up 200": {"warmup_steps": 200}})

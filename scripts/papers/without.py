@@ -12,12 +12,10 @@ LINES = {"L 2, with norms": {"norm": "layernorm", "n_layer": 2, "norm_affine": "
 def claims(runs):
     for depth, low, high in (("L 2", -0.1, 0.25), ("L 12", 0.4, 1e4)):
         for rate in RATES:
-            lost = runs.difference({**LINES[f"{depth}, without"], "lr": rate},
-                                   {**LINES[f"{depth}, with norms"], "lr": rate})
+            lost = runs.difference(LINES[f"{depth}, without"], LINES[f"{depth}, with norms"], lr=rate)
             yield Claim(f"{depth}, lr {rate}: what is lost without norms", lost, low, high)
     lost = runs.difference(LINES["L 12, norms without gain and bias"], {**LINES["L 12, with norms"], "lr": "0.001"})
     yield Claim("L 12: what norms lose without gain and bias", lost, -0.1, 0.1)
 
 
-def table(runs):
-    return loss_table(runs, LINES, rates(*RATES))
+table = loss_table(LINES, rates(*RATES))

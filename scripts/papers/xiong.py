@@ -1,19 +1,16 @@
 """Xiong et al. 2020, theorem 1: the gradient of the last block's second FFN matrix, by depth."""
 
-from papers.lib.experiment import (COLORS, Claim, Line, depth_ticks, draw, drawing, figure_of, log_slope, matplotlib,
-                                   name_ends, np, probe, read_csv, whole_x, write_unit)
+from papers.lib.experiment import Claim, Panel, Probed, log_slope, np, picture_of, probe
 
 PLACEMENTS = ("pre", "post")
 DEPTHS = (6, 8, 10, 12, 14, 24, 48)
-SHOWN = (6, 8, 10, 12, 14)  # depths whose blocks are drawn one by one
 VARIANTS = {(placement, depth): {"norm_placement": placement, "n_layer": depth}
             for placement in PLACEMENTS for depth in DEPTHS}
 
 
-def gradient_of_w2(folder):
+def gradient_of_w2(run):
     """|dW2| of each block, W2 being the FFN's second matrix."""
-    rows = [row for row in read_csv(folder / "params.csv") if row["param"].endswith(".ffn.out.weight")]
-    return [float(row["grad_norm_batch"]) for row in rows]
+    return [row["grad_norm_batch"] for row in run.records("params.csv") if row["param"].endswith(".ffn.out.weight")]
 
 
 def run(config, out, quick):
@@ -32,27 +29,10 @@ def claims(gradients):
                 by_block[0] / by_block[-1], 2.2, 3.8)
 
 
-@drawing
 def picture(gradients):
-    colors = dict(zip(SHOWN, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(SHOWN)))))
-    seeds = len(gradients["pre", DEPTHS[0]])
-    figure, axes = figure_of(3, "Gradient of the FFN's second matrix at initialisation",
-                             f"{seeds} seeds: mean (lines) and range (bands). Xiong et al. 2020, theorem 1.",
-                             [(f"L = {depth}", color, "-") for depth, color in colors.items()], PLACEMENTS)
-    for panel, placement in zip(axes, PLACEMENTS):
-        panel.set_title(f"{placement}, by block")
-        for depth, color in colors.items():
-            draw(panel, np.arange(1, depth + 1), gradients[placement, depth], Line(f"L = {depth}", color))
-        whole_x(panel, SHOWN[-1])
-        panel.set_xlabel("block")
-    axes[2].set_title("Last block, by depth")
-    for placement in PLACEMENTS:
-        last = np.array([gradients[placement, depth][:, -1] for depth in DEPTHS]).T
-        draw(axes[2], DEPTHS, last, Line(placement, COLORS[placement]), "o")
-    depth_ticks(axes[2], list(DEPTHS))
-    top = max(norms.max() for norms in gradients.values())
-    for panel in axes:
-        write_unit(panel, "|dW2| (nats per unit)")
-        panel.set_ylim(0, 1.08 * top)
-    name_ends(axes[2], PLACEMENTS)
-    return figure
+    unit = "|dW2| (nats per unit)"
+    panels = [Panel(f"L {depth}, by block", unit, {name: Probed(gradients[name, depth]) for name in PLACEMENTS},
+                    first=1) for depth in (6, 14)]
+    last = {name: Probed(np.array([gradients[name, depth][:, -1] for depth in DEPTHS]).T) for name in PLACEMENTS}
+    return picture_of("Gradient of the FFN's second matrix at initialisation",
+                      [*panels, Panel("Last block, by depth", unit, last, x=("blocks (L)", DEPTHS))])

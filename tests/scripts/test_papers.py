@@ -209,7 +209,7 @@ class Command(unittest.TestCase):
 
             def written(**changes):
                 (probed,) = papers_run.probed(config, folder, 1, True, {**settings, **changes})
-                self.assertEqual(probed, params.parent)
+                self.assertEqual(probed.folder, params.parent)
                 return params.stat().st_mtime_ns
 
             first = written()
@@ -254,7 +254,7 @@ class Command(unittest.TestCase):
         for missed, loss, holds in ((False, 2.5, True), (True, 2.9, True), (True, math.nan, True), (True, 2.9, False)):
             module = types.SimpleNamespace(
                 run=lambda *_, loss=loss: runs_of([loss], norm_placement=["pre"]),
-                table=lambda runs: papers_tables.loss_table(runs, papers_tables.placements("pre")),
+                table=papers_tables.loss_table(papers_tables.placements("pre")),
                 claims=lambda runs, holds=holds: [
                     papers.Claim("pre", runs.loss(norm_placement="pre"), 2.0, 2.8, holds)])
             with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output, \
@@ -330,13 +330,10 @@ class Measures(unittest.TestCase):
         np.testing.assert_allclose([claim.value for claim in steady.claims(runs)], [2] * 4 + [1] * 4)
 
     def test_a_spike_is_measured_beside_the_calm_before_it(self):
-        with tempfile.TemporaryDirectory() as folder:
-            rows = [f"{step},{2 + (step == 180)},{gradient},{gradient + 2}" for step in range(1, 201)
-                    for gradient in [{10: 0.1, 180: 5}.get(step, 0.5 - step / 1000)]]
-            Path(folder, "metrics.csv").write_text(
-                "\n".join(["step,train_loss,grad_norm,grad_norm_max", *rows, ""]), encoding="utf-8")
-            found = spikes.spike(types.SimpleNamespace(folder=Path(folder)))
-        np.testing.assert_allclose(found, [5 / 0.321, 1, 5, 7])
+        rows = [[step, 2 + (step == 180), gradient, gradient + 2] for step in range(1, 201)
+                for gradient in [{10: 0.1, 180: 5}.get(step, 0.5 - step / 1000)]]
+        run = types.SimpleNamespace(metrics=lambda columns: np.array(rows, float))
+        np.testing.assert_allclose(spikes.spike(run), [5 / 0.321, 1, 5, 7])
 
     def test_speeds_of_clustering(self):
         layers = np.arange(97)
@@ -356,10 +353,8 @@ class Measures(unittest.TestCase):
             self.assertAlmostEqual(result, expected, delta=0.1 + 0.02 * expected)
 
     def test_a_gap_is_taken_at_an_equal_training_loss(self):
-        with tempfile.TemporaryDirectory() as folder:
-            rows = ("step,train_loss,val_loss", "1,4,4", "2,3.5,", "3,3,3.1", "4,2,2.6", "5,2.1,2.7", "6,1,2.2", "")
-            Path(folder, "metrics.csv").write_text("\n".join(rows), encoding="utf-8")
-            *result, lowest = gap.gaps(types.SimpleNamespace(folder=Path(folder)))
+        rows = np.array([[4, 4], [3.5, np.nan], [3, 3.1], [2, 2.6], [2.1, 2.7], [1, 2.2]])
+        *result, lowest = gap.gaps(types.SimpleNamespace(metrics=lambda columns: rows))
         expected = {2.5: 2.85, 2.2: 2.7, 2.0: 2.6, 1.8: 2.6, 1.5: 2.45}
         self.assertEqual(lowest, 1)
         for level, value in zip(gap.LEVELS, result, strict=True):
@@ -452,9 +447,8 @@ class Measured(CliTest):
     def test_a_gradient_by_kind_of_parameter(self):
         run = Run(self.train("run").path)
         first, later = sharpness_order.mean_squares(run)
-        rows = [row for row in papers_run.read_csv(run.folder / "params.csv")
-                if row["step"] == "1" and "norm" in row["param"]]
-        self.assertAlmostEqual(first[-1], np.mean([float(row["grad_rms"])**2 for row in rows]))  # they are of one size
+        rows = [row for row in run.records("params.csv") if row["step"] == 1 and "norm" in row["param"]]
+        self.assertAlmostEqual(first[-1], np.mean([row["grad_rms"]**2 for row in rows]))  # they are of one size
         self.assertTrue(all(square > 0 for square in first + later))
 
     def test_frozen_norms(self):

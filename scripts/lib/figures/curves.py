@@ -30,8 +30,9 @@ Panel = namedtuple("Panel", "measure title by_step first curves thin extras scal
 # The line of a group: `rows`, an array (series, x); `lost`, for each series whether its run diverged; `ends`: the last
 # finite points of diverged runs.
 Curve = namedtuple("Curve", "group x rows lost ends is_thin", defaults=[(), False])
-# A line beside those of the runs: `values` by block, or a level across the panel; `factor`: of the band around it.
-Extra = namedtuple("Extra", "values color dash factor", defaults=[1.0])
+# A line beside those of the runs: `values` at `x` (None: by block), or a level across the panel; `factor`: of the band
+# around it.
+Extra = namedtuple("Extra", "values color dash factor x", defaults=[1.0, None])
 
 
 def panels_of(picture, groups, steps, over_time=True, last=None):
@@ -183,7 +184,6 @@ def plot(picture, groups, step=None, panels=None, over_time=True, points=False, 
                               notes=[*notes, *missing], panels=len(shown))
     for axis, panel in zip(axes, shown):
         draw_panel(axis, panel, points)
-        write_unit(axis, panel.measure.unit)
         if panel.by_step or len({curve.x[-1] for curve in panel.curves}) == 1:
             name_ends(axis, names)  # lines of several depths end amid other lines: the legend has their names
     set_panel_titles(axes, [panel.title for panel in shown])
@@ -205,15 +205,9 @@ def draw_panel(axes, panel, points):
     for curve in panel.curves:
         draw(axes, curve.x, curve.rows, curve.group, curve.group.marker, second=curve.is_thin,
              line=panel.by_step or not points, log=is_log(panel))
-    for extra in panel.extras:
-        if np.ndim(extra.values) == 0:
-            axes.axhline(extra.values, color=extra.color, linewidth=scaled(1.2), linestyle=extra.dash, zorder=1)
-            continue
-        axes.plot(extra.values, color=extra.color, linewidth=scaled(1.2), linestyle=extra.dash, zorder=2.5)
-        if extra.factor != 1:
-            axes.fill_between(range(len(extra.values)), extra.values / extra.factor, extra.values * extra.factor,
-                              color=extra.color, alpha=0.16, linewidth=0)
+    draw_extras(axes, panel.extras)
     set_scale(axes, panel.scale)
+    write_unit(axes, panel.measure.unit)
     if panel.thin:
         style_legend(axes, panel.thin)
     for curve in panel.curves:
@@ -225,3 +219,17 @@ def draw_panel(axes, panel, points):
         axes.set_xlim(left=panel.first - 0.02 * last - 0.05)
         axes.set_xticks(sorted({max(tick, panel.first) for tick in block_ticks(last)}))
     axes.set_xlabel("step" if panel.by_step else "block" if panel.first else "block (0 = embedding output)")
+
+
+def draw_extras(axes, extras):
+    """Draws the lines beside those of the runs."""
+    for extra in extras:
+        look = {"color": extra.color, "linewidth": scaled(1.2), "linestyle": extra.dash}
+        if np.ndim(extra.values) == 0:
+            axes.axhline(extra.values, zorder=1, **look)
+            continue
+        x = range(len(extra.values)) if extra.x is None else extra.x
+        axes.plot(x, extra.values, zorder=3.5, **look)
+        if extra.factor != 1:
+            axes.fill_between(x, extra.values / extra.factor, extra.values * extra.factor, color=extra.color,
+                              alpha=0.16, linewidth=0)

@@ -2,6 +2,7 @@
 in the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
+import functools
 import itertools
 import textwrap
 import warnings
@@ -295,14 +296,17 @@ def end_names(groups):
     return names if fits and not has_dash_legend else []
 
 
+def line_handle(text, color, dash, marker, inside=None):
+    """A legend's handle of a line; `inside`: the colour inside of its marker, if it is another."""
+    return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
+                  markersize=scaled(5), marker=marker, markerfacecolor=inside)
+
+
 def group_handles(groups, statistic=MEAN, inside=None):
     """A legend's handles: one handle per group; with several panels, one per colour and one per dash. A paper's figure
     has no subtitle, which tells the seeds of all groups on a screen: it has a handle for the bands. `statistic`: what
-    is drawn of the seeds; `inside`: the colour inside of markers, if it is another than that of the line."""
-    def handle(text, color, dash, marker):
-        return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
-                      markersize=scaled(5), marker=marker, markerfacecolor=inside)
-
+    is drawn of the seeds; `inside`: as line_handle takes it."""
+    handle = functools.partial(line_handle, inside=inside)
     seeds = shared_seeds(groups)
     bands = [Patch(color="#555555", alpha=0.16, linewidth=0, label=f"{statistic} {seeds} seeds")]
     bands = bands if seeds and for_paper() else []

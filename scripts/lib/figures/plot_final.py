@@ -93,15 +93,9 @@ def plot(groups, x=None, y=LOSS, ylim=None):
                                 f"{NAMES.get(y, y)} against {key}", shared_settings(drawn), handles, notes=notes,
                                 panel_titles=len(faceted) > 1, names=["unigram"])
     for axes, (_, members) in zip(panels, faceted):
-        set_scale(axes, scale)
-        places = set_values(axes, key, list(dict.fromkeys(value for line in members for value in lines[line])))
-        rows = itertools.count()
-        for line in members:
-            losses = {places[value]: [final_value(run, y) for run in group.runs]
-                      for value, group in lines[line].items()}
-            draw_losses(axes, losses, line, line.marker, next(rows) if line.diverged else 0,
-                        joined=list(places) == list(places.values()))
-        write_unit(axes, UNIT if y == LOSS else y)
+        draw_by_key(axes, key, scale, UNIT if y == LOSS else y, {
+            line: {value: [final_value(run, y) for run in group.runs] for value, group in lines[line].items()}
+            for line in members})
         name_ends(axes, [], levels=draw_levels(axes, {} if scale and scale.kind == "log" else levels))
     set_panel_titles(panels, [facet for facet, _ in faceted])
     return figure
@@ -118,11 +112,11 @@ def final_scale(values, levels, runs, ylim, room, y):
 
 def set_values(axes, key, values):
     """Sets an x axis with a tick at each of these values of a key, but where ticks would touch, and returns {value:
-    its place}: numbers, on a logarithmic axis if they span a factor of ten, or 0, 1, 2, … for words."""
+    its place}: numbers, on a logarithmic axis if they span a factor of eight, or 0, 1, 2, … for words."""
     is_number = all(type(value) in (int, float) for value in values)
     places = values if is_number else list(range(len(values)))
     low, high = min(places), max(places)
-    if is_number and low > 0 and high > 9.99 * low:
+    if is_number and low > 0 and high > 7.99 * low:
         axes.set_xscale("log")
         axes.set_xlim(low * (low / high) ** 0.06, high * (high / low) ** 0.06)
     else:
@@ -139,13 +133,26 @@ def set_values(axes, key, values):
     return dict(zip(values, places))
 
 
-def draw_losses(axes, losses, line, marker, row=0, joined=True):
-    """Draws a line with name, color and dash through the means of losses, {x: those of the seeds}, with bars from the
-    smallest to the largest. Infinite ones, of diverged runs, are crosses at the upper edge, `row` rows below it."""
+def draw_by_key(axes, key, scale, unit, lines, log=False):
+    """Draws a panel against the values of a key. `lines`: {an object with color, dash and marker: {value: the numbers
+    of its seeds}}; infinite ones are of diverged runs. `log`: as in panels.band."""
+    set_scale(axes, scale)
+    places = set_values(axes, key, list(dict.fromkeys(value for points in lines.values() for value in points)))
+    rows = itertools.count()
+    for line, points in lines.items():
+        losses = {places[value]: numbers for value, numbers in points.items()}
+        draw_losses(axes, losses, line, next(rows) if math.inf in sum(losses.values(), []) else 0,
+                    list(places) == list(places.values()), log)
+    write_unit(axes, unit)
+
+
+def draw_losses(axes, losses, line, row, joined, log):
+    """Draws a line through the means of losses, {x: those of the seeds}, with bars from the smallest to the largest.
+    Infinite ones, of diverged runs, are crosses at the upper edge, `row` rows below it."""
     xs, seeds = sorted(losses), max(map(len, losses.values()))
-    mean, low, high = band(np.array([losses[x] + [np.nan] * (seeds - len(losses[x])) for x in xs]).T)
-    axes.plot(xs, mean, color=line.color, linestyle=line.dash if joined else "", marker=marker, markersize=scaled(5),
-              linewidth=scaled(THICK), zorder=3)
+    mean, low, high = band(np.array([losses[x] + [np.nan] * (seeds - len(losses[x])) for x in xs]).T, log)
+    axes.plot(xs, mean, color=line.color, linestyle=line.dash if joined else "", marker=line.marker,
+              markersize=scaled(5), linewidth=scaled(THICK), zorder=3)
     good = np.isfinite(mean)
     if good.any():
         axes.errorbar(np.array(xs)[good], mean[good], yerr=[(mean - low)[good], (high - mean)[good]], linestyle="",

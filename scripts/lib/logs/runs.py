@@ -88,7 +88,7 @@ class Run:
             raise ScriptError(f"{self}: damaged {name}: not an object")
         return value
 
-    def rows(self, name, columns, hint, keep=None, some=True, last=None, no_column=""):
+    def rows(self, name, columns, hint="not a training run", keep=None, some=True, last=None, no_column=""):
         """The named columns of a log as an array (rows, columns) of floats, NaN for empty cells. ScriptError: the file,
         a column or, with `some`, any row is missing, or a row is damaged.
 

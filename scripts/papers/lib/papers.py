@@ -12,11 +12,11 @@ name. A module has
 
 The last three read nothing but the results, which configs/papers/results keeps: papers_results.py.
 
-A law is a value that theory expects: a closed formula, or what lib.theory.mean_field predicts. The ranges of the claims come
-from the papers, the laws at initialisation, or what a reader would take for no difference. Where a paper's result was
-not expected to hold here, the config says so, and the claim has the opposite range. Where it was expected and does not,
-the claim keeps the paper's range with must_hold=False, and the page shows MISSED. The question and the sources of an
-experiment are in its config file.
+A law is a value that theory expects: a closed formula, or what lib.theory.mean_field predicts. The ranges of the
+claims come from the papers, the laws at initialisation, or what a reader would take for no difference. Where a paper's
+result was not expected to hold here, the config says so, and the claim has the opposite range. Where it was expected
+and does not, the claim keeps the paper's range with must_hold=False, and the page shows MISSED. The question and the
+sources of an experiment are in its config file.
 """
 
 import importlib

@@ -1,25 +1,31 @@
-"""Pictures that several experiments of configs/papers share, and what their own pictures are drawn with, in the style
-of plot.py."""
+"""Pictures of experiments, drawn as plot.py draws its own."""
 
 import io
 from collections import namedtuple
 
 from lib.base.files import write_atomically
 from lib.base.keys import PLACED
+from lib.figures import curves
+from lib.figures.curves import Curve, Extra, Measure, draw_extras, draw_panel, is_log, statistic_of, with_scales
 from lib.figures.drawing import drawing
-from lib.figures.layout import DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, Line2D, look, new_figure, placement_styles
-from lib.figures.panels import draw, set_scale, whole_x, write_unit
-from lib.figures.scale import scale_of
-from lib.figures.plot_final import draw_losses, set_values
+from lib.figures.layout import (DASHES, DOTS, INK, MARKERS, MUTED, PALETTE, line_handle, look, new_figure,
+                                placement_styles)
+from lib.figures.panels import set_panel_titles
+from lib.figures.plot_final import draw_by_key
+from lib.figures.plot_loss import limits
 from lib.logs import np
 from papers.lib.papers import UNIGRAM
+from papers.lib.papers_results import Probed
 from PIL import Image  # Matplotlib depends on it
 
-Line = namedtuple("Line", "name color dash", defaults=["-"])  # a dash, or a marker for points
-Panel = namedtuple("Panel", "title unit probes first_layer log")  # of `by_layer`
 HEIGHT = 3.1  # inches, of a panel
-STYLES = placement_styles(PLACED)  # {placement: (colour, dash, marker)}
-COLORS = {name: color for name, (color, _, _) in STYLES.items()}
+BESIDE_PLACEMENTS = (INK, PALETTE[6], PALETTE[3], PALETTE[5])  # colours of names that are no placement
+THEORY = "dashed: theory (scripts/predict.py)"  # for subtitles
+# What a panel shows. `probes`: {name of a line: Probed}, with a column for each block from `first` on, or for each
+# value of `x`: ("step", steps), where the axis begins at `first`, or (name of a key, its values). `level`: of a dotted
+# line across the panel. Panels of a unit share a scale.
+Panel = namedtuple("Panel", "title unit probes log first x level", defaults=[False, 0, ("block", None), None])
+Line = namedtuple("Line", "name color dash marker")
 
 
 def save(figure, path):
@@ -31,84 +37,64 @@ def save(figure, path):
     write_atomically(path, small.getvalue())
 
 
-def figure_of(panels, title, subtitle, lines, names=()):
-    """A figure with a row of panels and a legend of these lines (name, colour, dash or marker); (figure, axes)."""
-    handles = [Line2D([], [], color=color, label=name, linewidth=2.4, linestyle="" if style in MARKERS else style,
-                      marker=style if style in MARKERS else None) for name, color, style in lines]
-    return new_figure(1, panels, HEIGHT, title, subtitle, handles, panel_titles=panels > 1, names=names)
-
-
-def depth_ticks(axes, depths):
-    """A logarithmic x axis with a tick at each depth that is measured, except where ticks would touch."""
-    shown = depths[:1]
-    for depth in depths[1:]:
-        if depth >= 1.5 * shown[-1]:
-            shown = [*shown, depth]
-    axes.set_xscale("log")
-    axes.set_xticks(shown, [str(depth) for depth in shown])
-    axes.minorticks_off()
-    axes.set_xlabel("blocks (L)")
-
-
-def seeds_of(runs, ranges="bands"):
-    """A subtitle: how many seeds the lines and their ranges show."""
-    seeds = len({row.get("seed") for row in runs.rows})
-    return f"mean (lines) and range ({ranges}) of {seeds} seeds" if seeds > 1 else "one seed"
+def lines_of(names, second=()):
+    """{name: Line}. Placements have their styles of plot.py, and a name such as "pre, QK norm" has that of "pre".
+    `second`: the names whose lines would hide others or look like them; they are dashed and have another marker."""
+    leads = {name: name.partition(", ")[0] for name in names}
+    styles = placement_styles([lead for lead in leads.values() if lead in PLACED])
+    others = dict.fromkeys(lead for lead in leads.values() if lead not in PLACED)
+    for lead, color, marker in zip(others, BESIDE_PLACEMENTS if styles else PALETTE, MARKERS):
+        styles[lead] = (color, "-", marker)
+    lines = {name: Line(name, *styles[lead]) for name, lead in leads.items()}
+    return lines | {name: lines[name]._replace(dash=DASHES, marker=MARKERS[-1]) for name in second}
 
 
 @drawing
-def losses_by_rate(runs, title, panels, lines):
-    """Final validation losses against the learning rate, a panel and a line for each choice of runs."""
-    colors = {name: COLORS.get(name, color) for name, color in zip(lines, PALETTE)}
-    markers = dict(zip(lines, "os^D" + "o" * len(lines)))
-    figure, axes = figure_of(len(panels), title, f"{seeds_of(runs, 'bars')}; dotted: the unigram level, {UNIGRAM}",
-                             [(name, color, "-") for name, color in colors.items()])
-    rates = sorted({row["lr"] for row in runs.rows}, key=float)
-    for panel, (name, shared) in zip(axes, panels.items()):
-        panel.set_title(name)
-        set_values(panel, "learning rate", [float(rate) for rate in rates])
-        for label, own in lines.items():
-            losses = {float(rate): runs.losses(**shared, **own, lr=rate) for rate in rates}
-            draw_losses(panel, losses, Line(label, colors[label]), markers[label])
-        panel.axhline(UNIGRAM, color=MUTED, linewidth=1, linestyle=DOTS)
-        panel.set_ylim(min(runs.losses()) - 0.1, 3.2)
-        write_unit(panel, "final validation loss (nats)")
+def picture_of(title, panels, note="", points=False, second=(), ylim=None):
+    """The figure of a list of Panel. `note`: text to add to the subtitle; `points`: draw points instead of lines by
+    block; `second`: as lines_of takes it; `ylim`: (low, high) of the y axes; None: those that the values need."""
+    lines = lines_of(dict.fromkeys(name for panel in panels for name in panel.probes), second)
+    shown = with_scales([as_curves(panel, lines, points) for panel in panels], False, ylim)
+    seeds = sorted({len(curve.rows) for panel in shown for curve in panel.curves})
+    count = f"{statistic_of(shown)} {' or '.join(map(str, seeds))} seeds" if seeds != [1] else "one seed"
+    columns = 2 if len(panels) == 4 else len(panels)
+    handles = [line_handle(line.name, line.color, "" if points else line.dash, line.marker) for line in lines.values()]
+    figure, axes = new_figure(len(panels) // columns, columns, HEIGHT, title, " · ".join(filter(None, (count, note))),
+                              handles, panel_titles=len(panels) > 1)
+    for axis, panel, (key, values) in zip(axes, shown, (panel.x for panel in panels)):
+        if key in ("block", "step"):
+            draw_panel(axis, panel, points)
+        else:
+            draw_by_key(axis, key, panel.scale, panel.measure.unit, {
+                curve.group: dict(zip(values, curve.rows.T.tolist())) for curve in panel.curves}, is_log(panel))
+            draw_extras(axis, panel.extras)
+    set_panel_titles(axes, [panel.title for panel in panels])
     return figure
 
 
-@drawing
-def by_layer(title, panels, lines, subtitle, xlabel=None, steps=None):
-    """Lines or points by layer, or by step if there are `steps`, with the range of their seeds and, dashed, the law of
-    each that has one. `panels`: list of Panel, whose `probes` are {name: (measured (seeds, layers), law (layers) or
-    None)}; `lines`: {name: Line}."""
-    figure, axes = figure_of(len(panels), title, subtitle, lines.values())
-    for axis, panel in zip(axes, panels):
-        axis.set_title(panel.title)
-        write_unit(axis, panel.unit)
-        for name, (measured, law) in panel.probes.items():
-            line, layers = lines[name], panel.first_layer + np.arange(measured.shape[1])
-            layers = layers if steps is None else steps
-            has_points = line.dash in MARKERS
-            draw(axis, layers, measured, line, line.dash if has_points else None, line=not has_points)
-            if law is not None:
-                color = line.color if has_points else INK
-                axis.plot(layers, law, color=color, linewidth=1.2, linestyle=DASHES, zorder=5)
-        whole_x(axis, layers[-1])
-        axis.set_xlabel(xlabel or ("block" if panel.first_layer else "block (0 = embedding)"))
-        alike = [other for other in panels if other is panel or other.unit == panel.unit != ""]  # share a scale
-        set_scale(axis, scale_of([measured for other in alike for measured, _ in other.probes.values()], panel.log))
-    return figure
+def as_curves(panel, lines, points):
+    """The panel as curves.py has it."""
+    kind, x = panel.x
+    shown, extras = [], [] if panel.level is None else [Extra(panel.level, MUTED, DOTS)]
+    for name, (measured, law) in panel.probes.items():
+        at = panel.first + np.arange(measured.shape[1]) if x is None else np.array(x)
+        shown.append(Curve(lines[name], at, measured, [False] * len(measured)))
+        if law is not None:
+            extras.append(Extra(law, lines[name].color if points else INK, DASHES, x=at))
+    measure = Measure("", "", panel.unit, panel.log, shares=panel.unit != "")
+    return curves.Panel(measure, panel.title, kind == "step", panel.first, shown, (), extras)
 
 
-def beside_laws(title, panels):
-    """Points by layer, with dashed lines for the laws that scripts/predict.py has."""
-    names = list(dict.fromkeys(name for panel in panels for name in panel.probes))
-    spare = iter((INK, MUTED, *PALETTE[4:], INK))  # colours for names that are no placement
-    lines = {}
-    for name in names:
-        color, marker = (STYLES[name][0], STYLES[name][2]) if name in STYLES else (next(spare), MARKERS[-1])
-        lines[name] = Line(name, color, marker)
-    measured, _ = next(iter(panels[0].probes.values()))
-    count = f"{len(measured)} seed{'s' * (len(measured) > 1)}"
-    return by_layer(title, panels, lines, f"{count}: mean (points) and range (bands); dashed: the law of each "
-                    "(scripts/predict.py)")
+def losses_by_rate(title, panels, lines):
+    """The function picture(runs): final validation losses against the learning rate, a panel and a line for each choice
+    of runs."""
+    def picture(runs):
+        rates = sorted({row["lr"] for row in runs.rows}, key=float)
+        shown = [Panel(name, "final validation loss (nats)", {
+            label: Probed(np.array([runs.losses(**shared, **own, lr=rate) for rate in rates]).T)
+            for label, own in lines.items()}, x=("learning rate", [*map(float, rates)]), level=UNIGRAM)
+                 for name, shared in panels.items()]
+        low, high, _ = limits([], [np.array(runs.losses())], {"unigram": UNIGRAM}, None)
+        return picture_of(title, shown, "dotted: the unigram level", ylim=(low, high))
+
+    return picture

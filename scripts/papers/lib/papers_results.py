@@ -22,7 +22,7 @@ FOLDER = CONFIGS / "results"
 DIGITS = (5, 7, 9, 12, 17)  # significant digits of a file's numbers: the first that shows what all of them show
 
 # What a probe has measured, an array (seeds, ...), and what theory expects, an array, a number or None.
-Probed = namedtuple("Probed", "measured law")
+Probed = namedtuple("Probed", "measured law", defaults=[None])
 
 
 class Runs:
@@ -56,16 +56,16 @@ class Runs:
         """The measure `name` of the runs with these values, an array with a row for each run."""
         return np.array([row[name] for row in self.where(**values)])
 
-    def paired(self, values, base):
+    def paired(self, values, base, **shared):
         """The final losses of the runs with `values` minus those of the runs with `base`, seed by seed, as compare.py
-        has it: `mean`, and `difference` in words. Needs two seeds."""
-        chosen, others = ({row["seed"]: row["final_val_loss"] for row in self.where(**one) if row["status"] == "done"}
-                          for one in (values, base))
+        has it: `mean`, and `difference` in words. Needs two seeds. `shared`: values that all of the runs have."""
+        chosen, others = ({row["seed"]: row["final_val_loss"] for row in self.where(**{**shared, **one})
+                           if row["status"] == "done"} for one in (values, base))
         return seed_by_seed(chosen, others) or {"mean": math.nan, "difference": "diverged"}
 
-    def difference(self, values, base):
+    def difference(self, values, base, **shared):
         """The mean of those differences."""
-        return self.paired(values, base)["mean"]
+        return self.paired(values, base, **shared)["mean"]
 
 
 # ---- the file ---------------------------------------------------------------------------------------------------
@@ -117,11 +117,9 @@ def rounded(results, shown):
 
 def text_of(data):
     """The text of a file. Each list of numbers, and each run without one, is on a line."""
-    def on_one_line(match):
-        return re.sub(r"\s*\n\s*", " ", match[1])
-
     text = json.dumps(data, indent=1, ensure_ascii=False)
-    return re.sub(r"(?<=[\[{])\s+([^\[\]{}]*?)\s+(?=[\]}])", on_one_line, text) + "\n"
+    return re.sub(r"(?<=[\[{])\s+([^\[\]{}]*?)\s+(?=[\]}])",
+                  lambda match: re.sub(r"\s*\n\s*", " ", match[1]), text) + "\n"
 
 
 def file_of(name, folder=FOLDER):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lib.base import processors
 from lib.base.command import ROOT, program
-from lib.base.files import read_json, whole_lines, write_atomically
+from lib.base.files import read_json, write_atomically
 from lib.logs import np
 from lib.logs.runs import Run
 from lib.model.measures import Model
@@ -64,12 +64,6 @@ def output_of(command, show=False):
     return process.stdout
 
 
-def read_csv(path):
-    """The rows of a CSV file, {column: text} each."""
-    with open(path, "rb") as file:
-        return list(csv.DictReader(whole_lines(file)))
-
-
 def last_change(*files):
     """When the newest of these files was written."""
     return max(Path(file).stat().st_mtime_ns for file in files)
@@ -80,15 +74,15 @@ def last_change(*files):
 
 def sweep(config, out, quick, **measures):
     """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
-    lib.logs.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless the
-    grid has eval.every."""
+    lib.logs.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless
+    the grid has eval.every."""
     file, depths = tiny_sweep(config, out) if quick else (config, {})
     evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
     output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
                "--jobs", processors.usable()], show=True)
     rows = []
     names = {run.name for run in load_sweep(file, evaluations[1:]).runs}
-    for cells in read_csv(out / "summary.csv"):
+    for cells in csv.DictReader((out / "summary.csv").read_text(encoding="utf-8").splitlines()):
         if cells["name"] not in names:  # of an earlier version of the sweep
             continue
         row = {key.rpartition(".")[2]: value for key, value in cells.items() if "." in key}
@@ -149,20 +143,19 @@ def tiny_text(folder):
 
 def probe(config, out, quick, variants, measure, law=None, seeds=8):
     """Probes fresh networks. `variants`: {name: {key of the section `model`: value}}, over the config. Returns {name:
-    Probed}: an array with what `measure` gives of the folder of each seed, and what `law` gives of
+    Probed}: an array with what `measure` gives of the lib.logs.runs.Run of each seed, and what `law` gives of
     lib.theory.mean_field.predicted."""
     results = {}
     for name, settings in variants.items():
         settings = {f"model.{key}": value for key, value in settings.items()}
         folder = out / re.sub(r"\W+", "-", f"{config.stem} {name}")
-        folders = probed(config, folder, 2 if quick else seeds, quick, settings)
-        results[name] = Probed(np.array([measure(folder) for folder in folders]), law and law(predicted(folders[0])))
+        runs = probed(config, folder, 2 if quick else seeds, quick, settings)
+        results[name] = Probed(np.array([measure(run) for run in runs]), law and law(predicted(runs[0])))
     return results
 
 
 def probed(config, folder, seeds, quick, settings):
-    """The folders of a probe's seeds, which is made unless an earlier one can be used again; see the rules at the
-    top."""
+    """The Runs of a probe's seeds, which is made unless an earlier one can be used again; see the rules at the top."""
     if quick:
         settings = {**TINY_PROBE, "data.path": tiny_text(folder.parent), **settings}
     settings = [f"{key}={value}" for key, value in settings.items()]
@@ -172,31 +165,37 @@ def probed(config, folder, seeds, quick, settings):
         options = [word for setting in settings for word in ("--set", setting)]
         normscope("probe", config, *options, "--seeds", seeds, "--out", folder, "--overwrite")
         write_atomically(kept, note)
-    return [folder / f"seed-{seed}" for seed in range(1, seeds + 1)]
+    return [Run(folder / f"seed-{seed}") for seed in range(1, seeds + 1)]
 
 
-def predicted(folder):
-    """lib.theory.mean_field.predicted of a run before training, also for models too narrow for the theory to be exact."""
-    return mean_field.predicted(folder, narrow=True)
+def predicted(run):
+    """lib.theory.mean_field.predicted of a run before training, also for models too narrow for the theory to be
+    exact."""
+    return mean_field.predicted(run.folder, narrow=True)
 
 
-def stream(folder, column):
-    """A column of layers.csv for the residual stream, an array (layers 0..L)."""
-    return np.array([float(row[column]) for row in read_csv(folder / "layers.csv") if row["site"] == "stream"])
+def site(run, name, *columns):
+    """An array (columns, rows): columns of layers.csv at the rows of a site."""
+    return run.rows("layers.csv", columns, keep=("site", (name,)))[:, :-1].T
 
 
-def fresh(folder):
+def stream(run, column):
+    """A column of a probe's layers.csv for the residual stream, an array (layers 0..L)."""
+    return site(run, "stream", column)[0]
+
+
+def fresh(run):
     """The model of a run's or a probe's config before training, with every tensor of its first batch."""
-    dump = folder / "probed.safetensors"
-    normscope("probe", folder / "config.json", "--dump", dump, "--out", folder / "probe", "--overwrite")
+    dump = run.folder / "probed.safetensors"
+    normscope("probe", run.folder / "config.json", "--dump", dump, "--out", run.folder / "probe", "--overwrite")
     model = Model(dump)
     dump.unlink()
     return model
 
 
-def growth_of_gradient(folder):
+def growth_of_gradient(run):
     """The gradient's rms at x_0 over that at x_L."""
-    gradient = stream(folder, "grad_rms")
+    gradient = stream(run, "grad_rms")
     return gradient[0] / gradient[-1]
 
 
@@ -207,12 +206,12 @@ def law_of_growth(theory):
 # ---- measures of trained runs that several experiments have ----------------------------------------------------
 
 
-def curve(run, site):
+def curve(run, name):
     """[logged steps, rms of the site at each]; of the stream, after the last block."""
-    rows = [row for row in read_csv(run.folder / "layers.csv") if row["site"] == site]
-    return [[float(row[column]) for row in rows if row["layer"] == rows[-1]["layer"]] for column in ("step", "rms")]
+    layer, *values = site(run, name, "layer", "step", "rms")
+    return [column[layer == layer[-1]] for column in values]
 
 
 def amplification(run):
     """The amplification by theory."""
-    return predicted(run.folder)["amplification"]
+    return predicted(run)["amplification"]

@@ -53,17 +53,20 @@ def table_of(runs, title, cell, lines, columns):
     return markdown([title, *columns], *cells_of(runs, cell, lines, columns))
 
 
-def loss_table(runs, lines, columns=None, against=None):
-    """A table of final validation losses. `against`: the name of the line whose difference from each other line is
-    shown too, seed by seed, ± its standard error."""
+def loss_table(lines, columns=None, against=None):
+    """The function table(runs): final validation losses. `against`: the name of the line whose difference from each
+    other line is shown too, seed by seed, ± its standard error."""
     columns = columns or {"": {}}
-
-    def loss(**values):
-        return spread(runs.losses(**values))
-
-    def difference(**values):
-        return runs.paired(values, {**values, **lines[against]})["difference"]
-
     others = {f"{name} − {against}": line for name, line in lines.items() if against not in (None, name)}
-    return markdown(["validation loss", *columns], *cells_of(runs, loss, lines, columns),
-                    *cells_of(runs, difference, others, columns))
+
+    def table(runs):
+        def loss(**values):
+            return spread(runs.losses(**values))
+
+        def difference(**values):
+            return runs.paired(values, {**values, **lines[against]})["difference"]
+
+        return markdown(["validation loss", *columns], *cells_of(runs, loss, lines, columns),
+                        *cells_of(runs, difference, others, columns))
+
+    return table
