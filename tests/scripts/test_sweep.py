@@ -3,7 +3,7 @@
 
 NORMSCOPE_LONG=1 kills 200 times instead of 12; NORMSCOPE_SEED=N draws other moments."""
 
-import contextlib
+import collections
 import errno
 import fcntl
 import json
@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -28,14 +29,16 @@ from lib.sweeps import grid, sweep_folder, sweep_time
 from lib.sweeps.grid import GridPoint, labelled_keys, labels_of, load_sweep
 from lib.sweeps.sweep_folder import Locks, Table
 
-# A sweep in a process of its own, also without the table of compare.py.
-SWEEP = [sys.executable, "-c", "import runpy, sys; sys.executable = '/bin/true'; del sys.argv[0]; "
+PYTHON = sys.executable  # without it, as in most tests, no sweep prints the table of compare.py
+# A sweep in a process of its own, without that table too.
+SWEEP = [PYTHON, "-c", "import runpy, sys; sys.executable = '/bin/true'; del sys.argv[0]; "
          "runpy.run_path(sys.argv[0], run_name='__main__')", os.path.join(ROOT, "scripts", "sweep.py")]
 GRID = {"model.norm_placement": ["pre", "post"], "model.n_layer": [1, 2e0]}
 FAST = {"train.steps": [2]}
 SLOW = {"train.steps": [10_000_000]}  # long enough to be stopped in it
 BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "log": {"every": 1},
         "checkpoint": {"every": 3}}
+WILD = "--set train.optimizer=sgd --set model.norm=none --set train.grad_clip=0 --set train.lr=1e-3,0.01,100"
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
 # Mistakes of a sweep's file, of its parts beside the base, and of options; each with words of the message.
@@ -70,6 +73,67 @@ OF_OPTIONS = (
     ("sweep.json --seeds 2 --seeds 3", "--seeds is given twice"),
     ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice, by two options --set"))
 
+# A command `sweep.py tiny.json --out out` with further options, after a line of shell. It must end with `code`, train
+# the runs `trained` and no others, and leave the table `table` (None: not one of a sweep); `says` is found on stdout,
+# `error` is all of stderr, as patterns. `stub`: lines of shell that a run begins with; `env`: of the command.
+Step = collections.namedtuple("Step", "options before stub env code trained table says error",
+                              defaults=("", "", "", {}, 0, "", None, ".*", ""))
+# The shares of steps that are left, which test_stories() has printed, and what a dry run then says.
+TO_TRAIN = r"\n\({}\)\n{} to train, about 2 minutes on \d+ cores?\n\Z".format
+STORIES = {
+    "a run that failed is tried again": (
+        Step("--set train.lr=1e-3,1e-2", "mkdir out; touch out/lr=0.001", code=1, trained="lr=0.01",
+             table="lr=0.001 failed, lr=0.01 done", says=r"\nfailed +lr=0.001 .*is a file",
+             error=r"\[sweep\] 1 of 2 runs failed; .*\n"),
+        Step("--set train.lr=1e-3,1e-2", "rm out/lr=0.001", trained="lr=0.001", table="lr=0.001 done, lr=0.01 done"),
+        Step("--set train.lr=1e-3,1e-2", "echo '{' > out/lr=0.01/summary.json", trained="lr=0.01",
+             table="lr=0.001 done, lr=0.01 done")),
+    "a run that alone gets a signal is interrupted, and the others go on": (
+        Step("--set train.steps=2,3,4",
+             stub='case "$*" in *out/steps=3*) echo advice >&2; exit 130 ;; *out/steps=4*) kill -9 $$ ;; esac', code=1,
+             trained="steps=2", table="steps=2 done, steps=4 failed",
+             says=r"\ninterrupted +steps=3 +its state is saved\n"  # no advice but the sweep's
+             "failed +steps=4 +ended by signal 9, as the system does if memory is short: ",
+             error=r"\[sweep\] 1 of 3 runs failed; .*\n\[sweep\] 1 of 3 runs interrupted, .*\n"),
+        Step("--set train.steps=2,3,4", trained="steps=3 steps=4", table="steps=2 done, steps=3 done, steps=4 done")),
+    "a dry run counts what the command trains: no run that is done, unless its steps are raised, and a diverged one": (
+        Step(f"{WILD} --set train.steps=9", trained="lr=0.001 lr=0.01 lr=100",
+             table="lr=0.001 done, lr=0.01 done, lr=100 diverged"),
+        Step(f"{WILD} --set train.steps=9 --dry-run", says=TO_TRAIN(r"[\d.]+,", "1 run")),
+        Step(f"{WILD} --set train.steps=9", trained="lr=100"),
+        Step(f"{WILD} --set train.steps=7 --dry-run", says=TO_TRAIN(r"[\d.]+,", "1 run")),
+        Step(f"{WILD} --set train.steps=7", trained="lr=100"),
+        Step(f"{WILD} --set train.steps=12 --dry-run", says=TO_TRAIN(r"0.25, 0.25, [\d.]+", "3 runs")),
+        Step(f"{WILD} --set train.steps=12", trained="lr=0.001 lr=0.01 lr=100"),
+        Step("--set train.lr=1e-3,0.01 --dry-run", says=r"\nall runs are done\n\Z")),
+    "further runs and another grid add their rows": (
+        Step("--seeds 1", trained="seed=1", table="seed=1 done"),
+        Step("--seeds 2", trained="seed=2", table="seed=1 done, seed=2 done"),
+        Step("--set train.lr=1,2", trained="lr=1 lr=2", table="lr=1 done, lr=2 done, seed=1 done, seed=2 done"),
+        Step("--set train.lr=1,2", "rm -r out/seed=1", table="lr=1 done, lr=2 done, seed=2 done")),
+    "a folder of someone else is left as it is": (
+        *(Step(option, f"mkdir -p out; printf '{table}' > out/summary.csv", code=2,
+               error=r"\[sweep\] out/summary.csv: .* --out DIR\n")
+          for table in (r"my,precious\n1,2\n", "", r"name,status\nme,fine\n") for option in ("", "--dry-run")),
+        *(Step(option, "rm -rf out; mkdir -p out/mine; echo '{}' > out/mine/config.json", code=2,
+               error=r"\[sweep\] out: holds other runs, such as mine, .* --out DIR\n")
+          for option in ("", "--dry-run"))),
+    "a table that cannot be written ends no sweep": (
+        Step("--set train.steps=2,3,4", stub="mkdir -p out/summary.csv", code=1, trained="steps=2 steps=3 steps=4",
+             says=r"out\nout/summary.csv: Is a directory; .*\ndone  .*\ndone  .*\ndone  ",
+             error=r"\[sweep\] out/summary.csv: Is a directory; .*\n"),
+        Step("--set train.steps=2,3,4", "rm -r out/summary.csv out/steps=2", code=1,
+             stub='case "$*" in *steps=2*) mkdir out/summary.csv; exit 1 ;; *steps=4*) rmdir out/summary.csv ;; esac',
+             table="steps=2 failed, steps=3 done, steps=4 done", error=r"\[sweep\] 1 of 3 runs failed; .*\n")),
+    "the program is needed, and what only helps is not": (
+        Step(env={"NORMSCOPE_BINARY": "none"}, code=1,
+             error=r"\[sweep\] none: No such file .*: build it by scripts/build.sh, or name .*\n"),
+        Step(env={"PATH": "."}, trained="tiny", table="tiny done")),  # neither setpriv nor nproc
+    "cores are shared out": (
+        Step(env={"OMP_NUM_THREADS": "8"}, trained="tiny", says="; 1 at a time, 8 threads each;"),
+        Step("--set train.lr=1,2 --jobs 3", env={"OMP_NUM_THREADS": "8"}, trained="lr=1 lr=2",
+             stub='case "$*" in *"--threads 2"*) ;; *) exit 1 ;; esac'))}
+
 
 class SweepTest(CliTest):
     def file(self, name="sweep.json", changes=None, **parts):
@@ -77,21 +141,12 @@ class SweepTest(CliTest):
         self.write(name, json.dumps({"base": "tiny.json", **parts}))
         return name
 
-    def script(self, *arguments, with_comparison=False, **options):
-        """As in CliTest. A sweep prints the table of compare.py only with `with_comparison`."""
-        with contextlib.nullcontext() if with_comparison else without_comparison():
-            return super().script(*arguments, **options)
+    def setUp(self):
+        super().setUp()
+        self.enterContext(without_comparison())
 
-    def sweep(self, *options, code=0, out="out", with_comparison=False, **parts):
-        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code,
-                           with_comparison=with_comparison)
-
-    def planned(self, *arguments):
-        """The names of the runs that a sweep would train."""
-        with mock.patch.object(sweep_time, "expected_seconds", lambda *_: 100):
-            lines = self.script("sweep.py", *arguments, "--dry-run").stdout.splitlines()
-        self.assertRegex(lines[-1], rf"^{len(lines) - 2} runs? to train, about 2 minutes on \d+ cores?$")
-        return lines[1:-1]
+    def sweep(self, *options, code=0, out="out", **parts):
+        return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code)
 
     def refused(self, *arguments, code=2, says=(), lines=1):
         error = self.script("sweep.py", *arguments, code=code).stderr
@@ -114,10 +169,10 @@ class SweepTest(CliTest):
 
     def begin_and_wait_for_rows(self, *options, **parts):
         """Starts a sweep in the background and waits until all of its runs have trained some steps."""
-        names = self.planned(self.file(**parts))
+        runs = load_sweep(self.path(self.file(**parts))).runs
         process = self.begin(*options)
-        for name in names:
-            self.wait_for_rows(self.path("out", name, "metrics.csv"), 3, process)
+        for run in runs:
+            self.wait_for_rows(self.path("out", run.name, "metrics.csv"), 3, process)
         return process
 
     def end(self, process, code):
@@ -142,7 +197,8 @@ class Runs(SweepTest):
         cases = [{"name": "warm up", "set": {"train.warmup_steps": 10}},
                  {"name": "wild", "set": {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none",
                                           "train.grad_clip": 0}}]
-        shown = self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases, with_comparison=True).stdout
+        with mock.patch.object(sys, "executable", PYTHON):
+            shown = self.sweep("--jobs", "2", seeds=[1, 7], grid=GRID, cases=cases).stdout
         self.assertRegex(shown, r"(?m)^run +norm +params +status ")
         names = [f"norm_placement={p}_n_layer={l}_seed={s}" for p in ("pre", "post") for l in (1, 2) for s in (1, 7)]
         names += [f"{case}_seed={s}" for case in ("warm-up", "wild") for s in (1, 7)]
@@ -162,29 +218,27 @@ class Runs(SweepTest):
                        f"name={row['name']}", "--out", "alone")
         self.assert_same_results(run, Run(self.path("alone")))
         self.assertEqual(run.json("config.json")["name"], row["name"])
-        before = {name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns for name in names[:-2]}
-        self.sweep(seeds=[1, 7, 8], grid=GRID, cases=cases)
-        self.assertEqual(self.statuses().count("diverged"), 3)
-        self.assertEqual({name: os.stat(self.path("out", name, "checkpoint.safetensors")).st_mtime_ns
-                          for name in before}, before)
-
-    def test_names_and_options(self):
-        self.file(grid={"train.lr": [1e-3]}, cases=[{"name": "x" * 200, "set": {}}], seeds=[3, 4])
-        names = self.planned("sweep.json", "--set", "model.n_head=1,2", "--set", "train.steps=1e0", "--seeds", "1")
-        self.assertEqual(names[:2], ["lr=0.001_n_head=1_seed=1", "lr=0.001_n_head=2_seed=1"])
-        self.assertRegex(names[2], r"^x{83}-[0-9a-f]{16}$")
-        for option, values in (('model.norm_placement=["pre","post"],pre', ["--pre---post--", "pre"]),
-                               ('model.norm_placement={"attn":"pre","ffn":"post"},"post"',
-                                ["--attn-:-pre---ffn-:-post--", "post"]),
-                               ("train.lr=1e-3,0.01", ["0.001", "0.01"])):
-            expected = [f"{option.partition('=')[0].rpartition('.')[2]}={value}".replace(":", "-") for value in values]
-            self.assertEqual(self.planned("tiny.json", "--set", option), expected)
-        self.assertEqual(self.planned("tiny.json", "--seeds", "2"), ["seed=1", "seed=2"])
-        self.assertEqual(self.planned("tiny.json", "--set", "log.every=5,6", "--set", "eval.every=5,6")[0],
-                         "log.every=5_eval.every=5")
+    def test_names_of_runs(self):
+        self.config()
+        grid = {"grid": {"train.lr": [1e-3]}, "cases": [{"name": "x" * 200, "set": {}}], "seeds": [3, 4]}
+        for text, options, seeds, names in (
+                (json.dumps({"base": "tiny.json", **grid}), ["model.n_head=1,2", "train.steps=1e0"], 1,
+                 ["lr=0.001_n_head=1_seed=1", "lr=0.001_n_head=2_seed=1", f"{'x' * 83}-", f"{'x' * 83}-"]),
+                ("{}", ['model.norm_placement=["pre","post"],pre'], 0,
+                 ["norm_placement=--pre---post--", "norm_placement=pre"]),
+                ("{}", ['model.norm_placement={"attn":"pre","ffn":"post"},"post"'], 0,
+                 ["norm_placement=--attn-:-pre---ffn-:-post--".replace(":", "-"), "norm_placement=post"]),
+                ("{}", ["train.lr=1e-3,0.01"], 0, ["lr=0.001", "lr=0.01"]), ("{}", [], 2, ["seed=1", "seed=2"]),
+                ("{}", ["log.every=5", "eval.every=5,6"], 0, ["every=5", "every=6"]),
+                ("{}", ["log.every=5,6", "eval.every=5,6"], 0,
+                 [f"log.every={log}_eval.every={evaluation}" for log in (5, 6) for evaluation in (5, 6)])):
+            with self.subTest(text=text, options=options):
+                runs = load_sweep(self.write("other.json", text), options, seeds).runs
+                self.assertEqual([re.sub("-[0-9a-f]{16}$", "-", run.name) for run in runs], names)
         os.mkdir(self.path("sub"))
         self.write("sub/other.json", '{ // of the working directory\n "base": "tiny.json" /* no seeds */ }')
-        self.assertEqual(self.planned("sub/other.json"), ["other"])
+        sweep = load_sweep(self.path("sub/other.json"))
+        self.assertEqual((sweep.base, [run.name for run in sweep.runs]), ("tiny.json", ["other"]))
 
     def test_a_value_may_be_longer_than_an_argument(self):
         names = [f"{'long' * 60}-{number}.txt" for number in range(700)]
@@ -203,50 +257,22 @@ class Runs(SweepTest):
             shown = self.script("sweep.py", self.file(grid=slow), "--dry-run", "--jobs", "2", "--out", "out").stdout
         self.assertRegex(shown, r"\n6 runs to train, about \d+ (second|minute)s? on \d+ cores?\n\Z")
         self.assertFalse(os.path.exists(self.path("out")))
-        self.sweep(grid=FAST)
-        self.assertRegex(self.sweep("--dry-run", grid=FAST).stdout, r"\nall runs are done\n\Z")
-
-    def test_a_dry_run_counts_what_the_command_trains_again(self):
-        """Runs that are done, of which nothing is left, unless their steps are raised; and one that diverged."""
-        wild = {"train.optimizer": "sgd", "train.lr": 100, "model.norm": "none", "train.grad_clip": 0}
-        parts = {"grid": {"train.seed": [1, 2]}, "cases": [{"name": "wild", "set": wild}]}
-        command = self.file(**parts), "--out", "out", "--set"
-        self.script("sweep.py", *command, "train.steps=9")
-        self.assertEqual(self.statuses(), ["done", "done", "diverged"])
-        for steps, again, least in ((9, 1, ""), (7, 1, ""), (12, 3, "0.25, 0.25, ")):
-            with mock.patch.object(sweep_time, "expected_seconds", lambda _, shares, *rest: print(shares) or 100):
-                shown = self.script("sweep.py", *command, f"train.steps={steps}", "--dry-run").stdout
-            self.assertRegex(shown, rf"\n\({least}[\d.]+,?\)\n{again} runs? to train, about 2 minutes on ")
-            times = {name: os.stat(self.path("out", name, "summary.json")).st_mtime_ns for name in self.folders()}
-            self.script("sweep.py", *command, f"train.steps={steps}")
-            changed = [name for name, before in times.items()
-                       if os.stat(self.path("out", name, "summary.json")).st_mtime_ns != before]
-            self.assertEqual(len(changed), again)
 
     def test_the_time_of_runs(self):
         """Six runs of two shapes, three at a time: 2, 2, 2 and then 6, 6, 6 seconds, each with its evaluations."""
         self.write("long.txt", "e" * 1000)
-        runs = []
-        for layers, steps in ((1, 20), (2, 20)):
-            config = {"model": {"n_layer": layers, "context": 10}, "eval": {"every": 10, "batches": 1},
-                      "data": {"path": self.path("long.txt"), "val_fraction": 0.3},
-                      "train": {"batch_size": 3, "grad_accum": 1, "steps": steps}}
-            runs += [GridPoint("", {}, {}, [], config) for _ in range(3)]
-
-        def steps(run, jobs, seconds, start):
-            self.assertEqual(jobs, 3)
-            return {1: 0.1, 2: 0.3}[run.config["model"]["n_layer"]]
-
-        with mock.patch.object(sweep_time, "step_seconds", steps):
+        config = {"eval": {"every": 10, "batches": 1}, "data": {"path": self.path("long.txt"), "val_fraction": 0.3},
+                  "train": {"batch_size": 3, "grad_accum": 1, "steps": 20}}
+        runs = [GridPoint("", {}, {}, [], {**config, "model": {"n_layer": layers, "context": 10}},
+                          pathlib.Path(self.path(f"{number}"))) for number, layers in enumerate((1, 1, 1, 2, 2, 2))]
+        with mock.patch.object(sweep_time, "step_seconds", lambda run, jobs, *_:
+                               {(1, 3): 0.1, (2, 3): 0.3}[run.config["model"]["n_layer"], jobs]):
             seconds = sweep_time.expected_seconds(runs, [1] * 6, 3, None)
         in_steps = 20 + (1 * 30 + 300) / 30 / 3  # one evaluation of a batch, the last one of the whole split
         self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
-        first, second = (pathlib.Path(self.folder, name) for name in ("first", "second"))
-        for run, folder, rows in ((runs[3], first, "1,9\n3,11\n11,19\n2"), (runs[4], second, "1,9")):
-            run.folder = folder
-            folder.mkdir()
-            (folder / "metrics.csv").write_text("step,seconds\n" + rows)
-        runs[5].folder = pathlib.Path(self.folder, "none")
+        for run, rows in ((runs[3], "1,9\n3,11\n11,19\n2"), (runs[4], "1,9")):
+            run.folder.mkdir()
+            (run.folder / "metrics.csv").write_text("step,seconds\n" + rows)
         self.assertIsNone(sweep_time.seconds_left(runs[4:], 2))  # the row is torn
         self.assertAlmostEqual(sweep_time.seconds_left(runs[3:4], 2), in_steps - 19)  # a second a step
         self.assertAlmostEqual(sweep_time.seconds_left(runs[3:], 2), 2 * in_steps - 19)
@@ -258,29 +284,22 @@ class Runs(SweepTest):
     def test_named_values_set_several_keys(self):
         batch = {"small": {"train.batch_size": 2, "train.steps": 6},
                  "lärge ": {"train.batch_size": 4, "train.steps": 3}}
-        parts = {"seeds": [1, 2], "cases": [{"name": "warm, up", "set": {"train.warmup_steps": 2}}]}
-        self.sweep(grid={"batch": batch, "model.n_layer": [1, 2]}, **parts)
-        names = [f"batch={value}_n_layer={layers}_seed={seed}"
-                 for value in ("small", "l-rge-") for layers in (1, 2) for seed in (1, 2)]
+        self.sweep(grid={"batch": batch}, cases=[{"name": "warm, up", "set": {"train.warmup_steps": 2}}], seeds=[1])
         columns, rows = read_csv(self.path("out/summary.csv"))
-        self.assertEqual(columns[:7], ["name", "batch", "train.batch_size", "train.steps", "model.n_layer",
-                                       "train.warmup_steps", "train.seed"])
-        self.assertEqual([row["name"] for row in rows], [*names, "warm--up_seed=1", "warm--up_seed=2"])
-        self.assertEqual([(row["batch"], row["train.batch_size"], row["steps"]) for row in rows[:8:4]],
-                         [("small", "2", "6"), ("lärge ", "4", "3")])
-        self.assertEqual(rows[8]["batch"], "")
+        self.assertEqual(columns[:6], ["name", "batch", "train.batch_size", "train.steps", "train.warmup_steps",
+                                       "train.seed"])
+        self.assertEqual([tuple(row[column] for column in (*columns[:3], "steps")) for row in rows],
+                         [("batch=small_seed=1", "small", "2", "6"), ("batch=l-rge-_seed=1", "lärge ", "4", "3"),
+                          ("warm--up_seed=1", "", "4", "25")])
         labels = labels_of(self.path("out"))
-        self.assertEqual({path.name: label for path, label in labels.items()},
-                         {**dict.fromkeys(names[:4], {"batch": "small"}),
-                          **dict.fromkeys(names[4:], {"batch": "lärge "}),
-                          "warm--up_seed=1": {"case": "warm, up"}, "warm--up_seed=2": {"case": "warm, up"}})
+        self.assertEqual([*labels.values()], [{"batch": "small"}, {"batch": "lärge "}, {"case": "warm, up"}])
         self.assertTrue(all((path / "config.json").exists() for path in labels))
-        self.assertEqual(labelled_keys(self.path("out")),
-                         {"batch": ["train.batch_size", "train.steps"],
-                          "case": ["train.batch_size", "train.steps", "model.n_layer", "train.warmup_steps"]})
+        self.assertEqual(labelled_keys(self.path("out")), {
+            "batch": ["train.batch_size", "train.steps"],
+            "case": ["train.batch_size", "train.steps", "train.warmup_steps"]})
         # another sweep adds to the labels
         self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})
-        self.assertEqual(len(labels_of(self.path("out"))), 11)
+        self.assertEqual(len(labels_of(self.path("out"))), 4)
         for damaged in ("{}", '{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
             self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
@@ -299,61 +318,32 @@ class Runs(SweepTest):
             self.refused(*options.split(), says=[words])
         self.assertFalse(os.path.exists(self.path("never")))
 
-    def test_a_failed_run_is_named_and_tried_again(self):
-        os.makedirs(self.path("out"))
-        self.write("out/lr=0.001", "a file where a folder should be")
-        parts = {"grid": {"train.lr": [1e-3, 1e-2]}}
-        result = self.sweep(code=1, **parts)
-        self.assertRegex(result.stdout, r"(?m)^failed +lr=0.001 .*is a file")
-        self.assertRegex(result.stderr, r"^\[sweep\] 1 of 2 runs failed; .*\n$")
-        self.assertEqual(self.statuses(), ["failed", "done"])
-        os.remove(self.path("out/lr=0.001"))
-        self.sweep(**parts)
-        self.assertEqual(self.statuses(), ["done"] * 2)
-        self.write("out/lr=0.01/summary.json", '{"status":')
-        self.sweep(**parts)
-        self.assertEqual(self.statuses(), ["done"] * 2)
+    def times(self):
+        """{name of a run: when its summary was written}"""
+        return {path.parent.name: path.stat().st_mtime_ns for path in
+                pathlib.Path(self.path("out")).glob("*/summary.json")}
 
-    def test_cells_may_hold_any_characters(self):
-        texts = ["b.txt", "\u2028.txt", "\x85\x0b\x1c.txt", "\r\n,\".txt"]
-        for name in texts:
-            self.write(name, Run(self.folder).bytes("text.txt"))
-        self.file(grid={"data.path": texts, **FAST})
-        for arguments in (["--shard", "1/2"], ["--shard", "2/2"], []):
-            self.script("sweep.py", "sweep.json", "--out", "out", *arguments)
-        rows = read_csv(self.path("out/summary.csv"))[1]
-        self.assertEqual([row["data.path"] for row in rows], [self.path(name) for name in texts])
-        self.assertEqual([(row["status"], row["steps"]) for row in rows], [("done", "2")] * 4)
-
-    def test_a_table_that_cannot_be_written_ends_no_sweep(self):
-        self.file(grid={"train.steps": [2, 3, 4]})
-        out, errors = self.end(self.begin("--jobs", "1", **self.stub("mkdir -p out/summary.csv")), 1)
-        self.assertEqual(out.count("done  "), 3)
-        self.assertEqual(out.count("out/summary.csv: Is a directory"), 1)
-        self.assertRegex(errors, r"^\[sweep\] out/summary.csv: Is a directory; .*\n$")
-        os.rmdir(self.path("out/summary.csv"))
-        self.end(self.begin(**self.stub('case "$*" in *out/steps=4*) rmdir out/summary.csv ;; '
-                                        '*) mkdir -p out/summary.csv ;; esac')), 0)
-        self.assertEqual(self.statuses(), ["done"] * 3)
-
-    def test_a_table_of_someone_else_is_never_replaced(self):
-        os.makedirs(self.path("out"))
-        self.file(grid=FAST)
-        for table in ("my,precious\n1,2\n", "", "name,status\nme,fine\n"):
-            self.write("out/summary.csv", table)
-            for option in ([], ["--dry-run"]):
-                self.refused("sweep.json", "--out", "out", *option, says=["out/summary.csv", "--out DIR"])
-            self.assertEqual(Run(self.path("out")).contents(), {"summary.csv": table.encode()})
-        os.remove(self.path("out", "summary.csv"))
-        self.sweep(grid=FAST)
-        self.sweep(grid={"train.lr": [1]})  # a table of ours, of another grid
-        self.assertEqual(list(self.table()), ["lr=1", "steps=2"])
-        shutil.rmtree(self.path("out/steps=2"))
-        self.sweep(grid={"train.lr": [1]})
-        self.assertEqual(list(self.table()), ["lr=1"])
-        self.normscope("train", "tiny.json", "--set", "train.steps=2", "--out", "runs/mine")
-        for option in ([], ["--dry-run"]):
-            self.refused("sweep.json", "--out", "runs", *option, says=["runs: holds other runs, such as mine"])
+    def test_stories(self):
+        self.config({"train": {"steps": 2}})
+        self.enterContext(mock.patch.object(processors, "quota", lambda: math.inf))
+        self.enterContext(mock.patch.object(sweep_time, "expected_seconds",
+                                            lambda _, shares, *rest: print(shares) or 100))
+        for story, steps in STORIES.items():
+            shutil.rmtree(self.path("out"), ignore_errors=True)
+            for step in steps:
+                subprocess.run(["sh", "-c", step.before], cwd=self.folder, check=True)
+                env, files, times = self.stub(step.stub) if step.stub else {}, self.files(), self.times()
+                with self.subTest(story, step=step), mock.patch.dict(os.environ, {**env, **step.env}):
+                    done = self.script("sweep.py", "tiny.json", "--out", "out", *step.options.split(), code=step.code)
+                    self.assertRegex(done.stdout, step.says)
+                    self.assertRegex(done.stderr, rf"\A{step.error}\Z")
+                    changed = [name for name, time in self.times().items() if times.get(name) != time]
+                    self.assertEqual(sorted(changed), step.trained.split())
+                    if step.table is not None:
+                        rows = [f"{name} {row['status']}" for name, row in self.table().items()]
+                        self.assertEqual(", ".join(rows), step.table)
+                    if step.code == 2 or "--dry-run" in step.options:
+                        self.assertEqual(self.files(), files)
 
     def test_shards_share_the_work_and_the_table(self):
         self.file(seeds=[1, 2, 3, 4, 5], grid=FAST)
@@ -364,21 +354,6 @@ class Runs(SweepTest):
         for process, code in zip(started, (1, 0, 0, 0)):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
-
-    def test_without_the_program_or_what_only_helps(self):
-        self.file(grid=FAST)
-        error = self.end(self.begin(NORMSCOPE_BINARY="none"), 1)[1]
-        self.assertRegex(error, r"\A\[sweep\] none: No such file .*: build it by scripts/build.sh, or name .*\n\Z")
-        self.end(self.begin(PATH=self.folder), 0)  # neither setpriv nor nproc
-        self.assertEqual(self.statuses(), ["done"])
-
-    def test_cores_are_shared_out(self):
-        with (mock.patch.dict(os.environ, OMP_NUM_THREADS="8"),
-              mock.patch.object(processors, "quota", lambda: math.inf)):
-            shown = self.sweep("--dry-run", grid=FAST).stdout
-            self.sweep("--jobs", "3", grid=FAST)
-        self.assertIn("; 1 at a time, 8 threads each;", shown)
-        self.assertEqual(Run(self.path("out", "steps=2")).summary["threads"], 2)
 
     def test_progress_on_a_terminal_and_in_a_pipe(self):
         self.file(grid=FAST, seeds=[1, 2])
@@ -404,7 +379,8 @@ class Tables(unittest.TestCase):
     GRIDS = ({"train.lr": [1, 2, 3]}, {"train.lr": [1, 2, 3, 4]}, {"train.lr": [2, 5], "model.n_layer": [2, 4]},
              {"batch": {"small": {"train.batch_size": 2}, "large": {"train.batch_size": 8}}},
              {"batch": {"small": {"train.batch_size": 3}}, "train.lr": [1, 2]},  # of other names than the next one's
-             {"batch": {"small": {"train.batch_size": 4}}})
+             {"batch": {"small": {"train.batch_size": 4}}},
+             {"data.path": ["b", "\u2028", "\x85\x0b\x1c", "\r\n,\""]})  # a cell may hold any characters
 
     def opened(self, values, folder):
         """A Table of the grid as sweep.py opens it, and the runs that the sweep has to train."""
@@ -564,26 +540,6 @@ class Stopped(SweepTest):
         process.send_signal(signal.SIGINT)
         self.assertRegex(self.end(process, 130)[0], "(?m)^done +steps=2 ")
         self.assertEqual([*self.table()], ["steps=2"])
-
-    def test_a_run_that_alone_gets_a_signal_is_interrupted(self):
-        process = self.begin_and_wait_for_rows("--jobs", "2", grid={"train.steps": [9_000_000, 9_000_001]})
-        children = self.children_of(process)
-        os.kill(children["steps=9000000"], signal.SIGTERM)
-        self.wait_for(lambda: len(self.children_of(process)) == 1)
-        os.kill(children["steps=9000001"], signal.SIGKILL)
-        out, errors = self.end(process, 1)
-        self.assertRegex(out, "(?m)^interrupted +steps=9000000 +its state is saved$")  # no advice but the sweep's
-        self.assertRegex(out, "(?m)^failed +steps=9000001 +ended by signal 9, as the system does if memory is short: ")
-        self.assertRegex(errors, r"^\[sweep\] 1 of 2 runs failed; .*\n\[sweep\] 1 of 2 runs interrupted, .*\n$")
-        self.assertEqual({name: row["status"] for name, row in self.table().items()}, {"steps=9000001": "failed"})
-
-    def children_of(self, process):
-        """{name of the run: process id} of the programs that a sweep has started."""
-        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as children:
-            pids = children.read().split()
-        commands = {pid: Run(f"/proc/{pid}").bytes("cmdline").decode().split("\0") for pid in pids}
-        return {os.path.basename(words[words.index("--out") + 1]): int(pid)
-                for pid, words in commands.items() if "--out" in words}
 
     def test_a_run_that_another_process_trains_is_awaited(self):
         self.file(grid={"train.steps": [2, 3]})
