@@ -94,7 +94,7 @@ class Divergence(CliTest):
         self.assertEqual(int(last.metadata("checkpoint.safetensors")["step"]), broken - 20)
         for name, tensor in last.tensors("checkpoint.safetensors").items():
             self.assertTrue(np.isfinite(tensor).all(), name)
-            self.assertEqual(run.tensors("checkpoint.safetensors")[name].tobytes(), tensor.tobytes(), name)
+        self.assertTrue(run.weights("checkpoint.safetensors") == last.weights("checkpoint.safetensors"))
         for name, count in (("layers.csv", 17), ("params.csv", 14)):
             rows = run.rows(name)
             for step in range(1, broken):

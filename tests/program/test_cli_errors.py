@@ -226,8 +226,7 @@ class CommandLine(CliTest):
         self.assertIn("[output]", result.stderr)
 
     def test_a_config_may_come_through_a_pipe(self):
-        with open(self.path(self.config()), encoding="utf-8") as file:
-            config = file.read()
+        config = Path(self.path(self.config())).read_text(encoding="utf-8")
         self.normscope("train", "tiny.json", "--out", "file", "--set", "name=run")
         os.mkfifo(self.path("pipe"))
         process = self.start("train", "pipe", "--out", "out-0", "--set", "name=run")

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import unittest
+from pathlib import Path
 
 from cli import BINARY, ENDLESS, LONG, PATIENCE, CliTest, Run, count_lines, environment, merged
 
@@ -156,8 +157,8 @@ class SystemCalls(CliTest):
         # A whole path: strace says what it resolves. One thread: it makes all calls, in the same order each time.
         self.command = ("train", "tiny.json", "--out", self.path("run"), "--resume", "--threads", "1")
         self.assertEqual(self.strace("-e", "trace=openat,write,fsync,rename").returncode, 0)
-        with open(self.path("trace"), encoding="utf-8", errors="replace") as lines:
-            self.calls = lines.read().splitlines()  # of an undisturbed command
+        trace = Path(self.path("trace")).read_text(encoding="utf-8", errors="replace")
+        self.calls = trace.splitlines()  # of an undisturbed command
 
     def strace(self, *options):
         """The result of the command, under strace, in a fresh copy of the half run."""
@@ -239,8 +240,7 @@ class SystemCalls(CliTest):
         parent = self.path("whole", "model.safetensors")
         self.command = ("train", "tiny.json", "--out", self.path("run"), "--from", parent)
         self.assertEqual(self.strace("-e", "trace=openat", "-P", parent).returncode, 0)
-        with open(self.path("trace"), encoding="utf-8") as trace:
-            self.assertEqual(sum("openat(" in line for line in trace), 1)
+        self.assertEqual(Path(self.path("trace")).read_text(encoding="utf-8").count("openat("), 1)
 
     def test_a_file_system_without_locks_is_noted(self):
         for error in ("ENOLCK", "ENOSYS", "EOPNOTSUPP"):

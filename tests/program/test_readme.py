@@ -35,8 +35,7 @@ NUMBERS = {15: "Fifteen", 16: "Sixteen", 17: "Seventeen"}
 
 
 def readme(name="README.md"):
-    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-        return file.read()
+    return Path(ROOT, name).read_text(encoding="utf-8")
 
 
 def blocks(language, name="README.md"):

@@ -8,12 +8,12 @@ the tests.
 import os
 import re
 import unittest
+from pathlib import Path
 
 from cli import LONG, ROOT, CliTest, Run  # which finds lib
 from lib.model import measures
 
-with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
-    README = file.read()
+README = Path(ROOT, "README.md").read_text(encoding="utf-8")
 THREADS = str(min(2, len(os.sched_getaffinity(0)))) if LONG else "1"  # no bit depends on their number
 NANOGPT_TEXT = os.path.join(ROOT, "data", "tinyshakespeare.txt")
 

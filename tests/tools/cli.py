@@ -47,8 +47,7 @@ def in_memory(folder="/dev/shm"):
 if not LONG and "TMPDIR" not in os.environ and in_memory():
     os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
 
-with open(os.path.join(ROOT, "data", "austen.txt"), encoding="utf-8") as _austen:
-    TEXT = _austen.read(6000)
+TEXT = Path(ROOT, "data", "austen.txt").read_text(encoding="utf-8")[:6000]
 VOCABULARY = len(set(TEXT))
 
 TINY = {
@@ -73,8 +72,7 @@ def write_run(folder, config, summary=None):
     os.makedirs(folder)
     for name, content in (("config.json", config), ("summary.json", summary)):
         if content is not None:
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                json.dump(content, file)
+            Path(folder, name).write_text(json.dumps(content), encoding="utf-8")
 
 
 def sites_of(n_layer):
@@ -111,8 +109,8 @@ def read_csv(path):
 
 def count_lines(path):
     """The number of whole lines of a file; 0 if there is no such file."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        return file.read().count(b"\n")
+    with contextlib.suppress(FileNotFoundError):
+        return Path(path).read_bytes().count(b"\n")
     return 0
 
 
@@ -197,8 +195,7 @@ class Run:
         return [{k: v for k, v in row.items() if k not in TIMING} for row in self.rows("metrics.csv")]
 
     def json(self, name):
-        with open(self.file(name), encoding="utf-8") as file:
-            return json.load(file)
+        return json.loads(self.bytes(name))
 
     @property
     def summary(self):
@@ -207,16 +204,15 @@ class Run:
     def tensors(self, name="model.safetensors"):
         return read_safetensors(self.file(name))[0]
 
-    def weights(self):
-        """The bytes of the model's tensors, without the metadata, in which configs may differ."""
-        return header_and_data(self.bytes("model.safetensors"))[1]
+    def weights(self, name="model.safetensors"):
+        """The bytes of all tensors, without the metadata, in which configs may differ."""
+        return header_and_data(self.bytes(name))[1]
 
     def metadata(self, name="model.safetensors"):
         return read_safetensors(self.file(name))[1]
 
     def bytes(self, name):
-        with open(self.file(name), "rb") as file:
-            return file.read()
+        return Path(self.file(name)).read_bytes()
 
     def contents(self):
         """Every file's bytes by name."""
@@ -358,8 +354,7 @@ class CliTest(unittest.TestCase):
 
     def assert_valid_file(self, path):
         """Tensors fill the data of a safetensors file without a gap, aligned, and its checksum holds."""
-        with open(path, "rb") as file:
-            content = file.read()
+        content = Path(path).read_bytes()
         header, data = header_and_data(content)
         metadata, end = header.pop("__metadata__"), 0
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
