@@ -33,24 +33,8 @@ KEPT = {name: papers_results.load(name) for name in NAMES}
 PNG = b"\x89PNG\r\n\x1a\n"
 ONE_OF_A_KIND = {
     "growth": "probes", "rmsnorm": "trains", "anchor": "measures what it trained", "residual": "probes and trains"}
-# Numbers of a part's prose that its table and claims do not show, but its results give:
-OF_RESULTS = {
-    "prores": {0.015: lambda runs: runs.difference({"norm_placement": "pre", "branch_warmup_steps": 10},
-                                                   {"norm_placement": "pre", "branch_warmup_steps": 0})},
-    "anchor": {0.06: lambda runs: runs.loss(final_norm="false") - runs.loss(final_norm="true")},
-    "muon_norms": {0.08: lambda runs: muon_norms.gaps_to_rmsnorm(runs)["muon, derf"]},
-    "direction": {0.003: lambda runs: float(runs.rows[0]["lr"]) * float(runs.rows[0]["weight_decay"])},
-    "equilibrium": {0.08: lambda runs: math.sqrt(2 * 0.003 * 1.0)},
-    "clustering": {0.04: lambda probes: max(
-        abs(clustering.power(probes, placement) - law)
-        for placement, law in (("pre", -0.5), ("pre_scaled", -0.5), ("peri", -0.375)))}}
-# By the beginning of a section's title, those of papers, of laws and limits, and of other programs.
-OF_OTHERS = {
-    "muon_norms": [0.31, 0.97], "growth": [1.5], "lr_sensitivity": [2.9], "What did not reproduce": [0.31],
-    "hybrid": [14.0, 3.63]}  # these two are compared with predict.py's below
-# What is no prose: results, code, addresses, numbers of papers at arXiv, and a paragraph whose numbers are predictions.
-NO_PROSE = (r"(?s)<!-- results:(\w+) -->.*?<!-- /results:\1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}|"
-            r"Measured at T 64, C 128.*?SwiGLU [\d., ]+")
+# What is no prose: results, predictions, numbers from elsewhere, code, addresses, and numbers of papers at arXiv.
+NO_PROSE = r"(?s)<!-- (results:\w+|predict:\w+|elsewhere) -->.*?<!-- /\1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}"
 
 
 def runs_of(losses, **columns):
@@ -65,15 +49,6 @@ def page_of(name):
     """The text between an experiment's marks on the page."""
     text = papers.PAGE.read_text(encoding="utf-8")
     return re.search(rf"<!-- results:{name} -->\n(.*?)<!-- /results:{name} -->", text, re.DOTALL)[1]
-
-
-def claims_of(name):
-    """[(text, measured value, [low, high], verdict)] of the claims on the page."""
-    lines = page_of(name).replace("−", "-").splitlines()
-    start = lines.index("| claim | measured | expected |  |") + 2
-    cells = [re.split(r" (?<!\\)\| ", line[2:-2]) for line in lines[start:]]
-    return [(text.replace("\\|", "|"), float(value), [float(end) for end in expected.split(" to ")], verdict)
-            for text, value, expected, verdict in cells]
 
 
 def is_shown(number, values):
@@ -130,50 +105,36 @@ class Page(unittest.TestCase):
         self.assertEqual((measured.tolist(), law), ([[1, 0.333333333]], None))
 
     def test_the_numbers_of_the_prose_are_shown_in_the_results(self):
-        """Every decimal of a part's prose is in its table or claims, or follows from the results, or is named as another
-        source's. Sections without results are compared with all, but for the losses of sweeps of their own."""
-        text = papers.PAGE.read_text(encoding="utf-8").replace("−", "-")
+        """Each decimal of a section that does not come from elsewhere is in its tables and claims; in a section without
+        results, in those of the parts that it links, or of all."""
+        sections = re.split(r"(?m)^## ", papers.PAGE.read_text(encoding="utf-8").replace("−", "-"))[1:]
+        self.assertLessEqual(len(sections[0].splitlines()), 40)
+        parts = {}  # {the address of a section's title: the names of its results}
+        for section in sections:
+            address = re.sub(r"[^\w -]", "", section.partition("\n")[0].lower()).replace(" ", "-")
+            parts[address] = re.findall(r"(?m)^<!-- results:(\w+)", section)
         count = 0
-        for section in re.split(r"(?m)^## ", text)[3:]:
-            title = section.partition("\n")[0]
-            if title == "Expected losses":
-                continue
-            names = re.findall(r"<!-- results:(\w+)", section)
-            blocks = "".join(map(page_of, names or NAMES))
+        for section, own in zip(sections, parts.values(), strict=True):
+            linked = [name for address in re.findall(r"\]\(#([\w-]+)\)", section) for name in parts[address]]
+            blocks = "".join(map(page_of, own or linked or NAMES))
             shown = [float(number) for number in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?", blocks)]
-            for name in names:
-                shown += [abs(value(KEPT[name])) for value in OF_RESULTS.get(name, {}).values()]
-            shown += [number for key, numbers in OF_OTHERS.items() if title.startswith(key) for number in numbers]
             for number in re.findall(r"(?<![\w.])\d+\.\d+", re.sub(NO_PROSE, "", section)):
-                self.assertTrue(is_shown(number, shown), (title, number))
+                self.assertTrue(is_shown(number, shown), (section[:20], number))
                 count += 1
-        self.assertGreater(count, 50)
-
-    def test_the_numbers_of_the_first_section_are_those_of_claims(self):
-        text = papers.PAGE.read_text(encoding="utf-8")
-        section = text.partition("## Is Norm")[2].partition("\n## ")[0]
-        self.assertLessEqual(len(section.splitlines()), 40)
-        claims = [claim for name in NAMES for claim in claims_of(name)]
-        words, values = " ".join(claim[0] for claim in claims), [abs(claim[1]) for claim in claims]
-        numbers = re.findall(r"\d+\.\d+", section)
-        self.assertGreater(len(numbers), 12)
-        for number in numbers:
-            self.assertTrue(is_shown(number, values) or f"lr {number}" in words, number)
+        self.assertGreater(count, 100)
 
     def test_the_numbers_that_predict_gives(self):
-        """The amplification in the prose, and bf16's error by it, in percent."""
-        text = papers.PAGE.read_text(encoding="utf-8")
-        found = re.search(r"its amplification is (\S+), near .*?\n.*?pre-norm's is (\S+) \(`scripts/predict", text)
-        for placement, number in zip(("hybrid", "pre"), found.groups(), strict=True):
-            self.assertEqual(number, f"{amplification_of(placement):#.3g}")
-        bf16 = re.search(r"percent of x_12: pre (\S+), \S+ post (\S+), \S+ deepnorm (\S+), ", text)
-        for placement, number in zip(("pre", "post", "deepnorm"), bf16.groups(), strict=True):
-            self.assertEqual(number, f"{100 * math.sqrt(2 * amplification_of(placement)) * 1.66e-3:.2f}")
-        wide = re.search(r"then predicted: (.*?)\. With", text, re.DOTALL)[1]
-        stated = re.findall(r"(\w+)\s+[\d.]+(?: ± [\d.]+)?, ([\d.]+)", wide)
-        self.assertEqual(len(stated), 7)
-        for placement, number in stated if LONG else stated[:1]:
-            self.assertEqual(number, f"{amplification_of(placement, d_model=128, d_ff=512, n_layer=6):#.3g}")
+        """Lists between marks, of placements with a measured and the predicted number, or that one alone."""
+        number_of = {"amplification": lambda placement: f"{amplification_of(placement):#.3g}",
+                     "wide": lambda placement: f"{amplification_of(placement, d_model=128, d_ff=512, n_layer=6):#.3g}",
+                     "bf16": lambda placement: f"{166e-3 * math.sqrt(2 * amplification_of(placement)):.2f}"}  # percent
+        lists = re.findall(r"(?s)<!-- predict:(\w+) -->(.*?)<!-- /predict:\1 -->", papers.PAGE.read_text(encoding="utf-8"))
+        self.assertEqual({kind for kind, _ in lists}, {*number_of})
+        for kind, text in lists:
+            stated = re.findall(r"(\w+)\s+(?:[\d.]+(?: ± [\d.]+)?, )?([\d.]+)(?:;|$)", text)
+            self.assertEqual(len(stated), text.count(";") + 1)
+            for placement, number in stated if LONG else stated[:2]:
+                self.assertEqual(number, number_of[kind](placement), (kind, placement))
 
 
 class Command(unittest.TestCase):
@@ -188,9 +149,9 @@ class Command(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^\d+:\d\d in all")
         for name in names:
             part = page.partition(f"<!-- results:{name} -->\n")[2].partition("<!-- /results")[0].replace("−", "-")
-            for text, *_ in claims_of(name):
-                self.assertIn(text, done.stdout)
-                self.assertIn(text.replace("|", "\\|"), part)
+            for claim in MODULES[name].claims(KEPT[name]):
+                self.assertIn(claim.text, done.stdout)
+                self.assertIn(claim.text.replace("|", "\\|").replace("−", "-"), part)
             self.assertNotRegex(part, r"\b(nan|inf|diverged|MISSED)\b", name)
             self.assertEqual(f"![{name}](pictures/{name}.png)" in part, hasattr(MODULES[name], "picture"))
 
