@@ -1,4 +1,6 @@
-// First values of a model's parameters. Names and shapes are compared with PyTorch's in test_golden.cpp.
+// First values of a model's parameters: the distributions of the schemes. What placements and keys change of them, and
+// the values of vectors, are in law 6 of `check`; names and shapes are compared with PyTorch's in test_golden.cpp.
+#include <set>
 #include <string>
 
 #include "tiny_model.h"
@@ -8,142 +10,80 @@ using namespace normscope::testing;
 
 namespace {
 
-// Standard deviation of numbers whose mean is 0.
-template <class Real>
-double deviation(std::span<const Real> values) {
-  return norm(values) / std::sqrt(static_cast<double>(values.size()));
-}
-
-// Checks the standard deviation of every matrix after initialisation, against expected(name, part of qkv
-// 0-2).
-template <class Expected>
-void check_deviations(const ModelConfig& config, Expected expected) {
-  const ParameterLayout layout(config, 100);
-  ParameterBuffer<double> values(layout);
-  initialise(config, layout, 3, values);
-  for (const Parameter& p : layout.list()) {
-    if (!p.is_drawn()) continue;
-    const int parts = p.name.ends_with("attn.qkv.weight") ? 3 : 1;
-    const auto size = static_cast<std::size_t>(p.size / parts);
-    for (int part = 0; part < parts; ++part) {
-      const std::span<const double> numbers(values.at(p) + static_cast<std::size_t>(part) * size, size);
-      CAPTURE(p.name);
-      CAPTURE(part);
-      const double target = expected(p.name, part);
-      CHECK(std::abs(deviation(numbers) / target - 1) <= 4 / std::sqrt(2.0 * static_cast<double>(size)));
-      double mean = 0;
-      for (const double x : numbers) mean += x / static_cast<double>(size);
-      CHECK(std::abs(mean) <= 4 * target / std::sqrt(static_cast<double>(size)));
-    }
+// C = 64, F = 192, V = 100, L = 3, and every kind of tensor.
+struct FirstValues {
+  explicit FirstValues(const std::string& sets, std::uint64_t seed = 3)
+      : config(tiny_config(
+            R"(model.n_layer=3 model.norm_placement=["peri","rezero","pre"] model.d_model=64 model.d_ff=192 )"
+            "model.context=32 model.activation=swiglu model.bias=true model.qk_norm=true model.tie_embeddings=false "
+            "model.init.residual_scaling=false model.init.std=0.03 model.init.embed_std=0.7 " +
+            sets)) {
+    initialise(config, layout, seed, values);
   }
-}
-
-// C = 64, F = 192, V = 100, L = 3.
-ModelConfig wide_config(const std::string& sets) {
-  return tiny_config(
-      "model.n_layer=3 model.d_model=64 model.d_ff=192 model.context=32 model.activation=swiglu "
-      "model.tie_embeddings=false model.init.std=0.03 model.init.embed_std=0.7 " +
-      sets);
-}
-
-bool is_embedding(const std::string& name) { return name.starts_with("embed."); }
-bool writes_stream(const std::string& name) {
-  return name.ends_with("attn.out.weight") || name.ends_with("ffn.out.weight");
-}
-double fan_out(const std::string& name) {  // q, k and v are matrices of their own
-  if (name == "head.weight") return 100;
-  return name.ends_with("ffn.in.weight") || name.ends_with("ffn.gate.weight") ? 192 : 64;
-}
-double fan_in(const std::string& name) { return name.ends_with("ffn.out.weight") ? 192 : 64; }
+  ModelConfig config;
+  ParameterLayout layout{config, 100};
+  ParameterBuffer<double> values{layout};
+};
 
 }  // namespace
 
-TEST_CASE("parameters: vectors start at 1 or 0, and each tensor has room of its own") {
-  const ModelConfig config =
-      tiny_config(R"(model.norm_placement=["peri","rezero"] model.bias=true model.qk_norm=true)");
-  const ParameterLayout layout(config, tiny_vocab);
-  ParameterBuffer<float> values(layout);
-  initialise(config, layout, 3, values);
+TEST_CASE("parameters: each tensor has room of its own") {
+  const FirstValues first("");
   Index end = 0, total = 0;
-  for (const Parameter& p : layout.list()) {
+  for (const Parameter& p : first.layout.list()) {
     CHECK(p.offset >= end);
     CHECK(p.offset % 16 == 0);
     end = p.offset + p.size;
     total += p.size;
-    if (p.is_drawn()) continue;
-    const float start = p.name.ends_with("norm.weight") ? 1.0f : 0.0f;
-    CHECK(std::all_of(values.at(p), values.at(p) + p.size, [&](float x) { return x == start; }));
   }
-  CHECK(end <= layout.padded_size());
-  CHECK(total == layout.count());
+  CHECK(end <= first.layout.padded_size());
+  CHECK(total == first.layout.count());
 }
 
-TEST_CASE("parameters: first values have the deviation that the scheme says") {
-  for (const bool scaled : {true, false}) {
-    const std::string scaling = scaled ? "true" : "false";
-    check_deviations(wide_config("model.init.scheme=gpt2 model.init.residual_scaling=" + scaling),
-                     [&](const std::string& name, int) {
-                       const double matrix = scaled && writes_stream(name) ? 0.03 / std::sqrt(6.0) : 0.03;
-                       return is_embedding(name) ? 0.7 : matrix;
-                     });
-  }
-  const auto xavier = [](const std::string& name, int) {
-    return is_embedding(name) ? 0.7 : std::sqrt(2 / (fan_in(name) + fan_out(name)));
-  };
-  check_deviations(wide_config("model.init.scheme=xavier_normal"), xavier);
-  check_deviations(wide_config("model.init.scheme=xavier_uniform"), xavier);
-  check_deviations(wide_config("model.init.scheme=kaiming_normal"), [](const std::string& name, int) {
-    return is_embedding(name) ? 0.7 : std::sqrt(2 / fan_in(name));
-  });
-  // DeepNorm: (8L)^(-1/4) on v, attn.out and the FFN; q, k and the head as they were.
-  check_deviations(wide_config("model.norm_placement=deepnorm"), [&](const std::string& name, int part) {
-    const bool plain =
-        is_embedding(name) || name == "head.weight" || (name.ends_with("qkv.weight") && part < 2);
-    return (plain ? 1 : std::pow(24.0, -0.25)) * xavier(name, part);
-  });
-}
-
-TEST_CASE("parameters: uniform draws fill their bounds and stay inside") {
-  const ModelConfig config = wide_config("model.init.scheme=xavier_uniform");
-  const ParameterLayout layout(config, 100);
-  ParameterBuffer<double> values(layout);
-  initialise(config, layout, 3, values);
-  const Parameter& p = layout[layout.find("blocks.1.ffn.in.weight")];
-  const double bound = std::sqrt(6.0 / (64 + 192));
-  const auto [least, most] = std::minmax_element(values.at(p), values.at(p) + p.size);
-  CHECK(*most <= bound);
-  CHECK(*least >= -bound);
-  CHECK(*most >= 0.99 * bound);
-  CHECK(*least <= -0.99 * bound);
-}
-
-TEST_CASE("parameters: each block and each seed has draws of its own") {
-  const ModelConfig config = wide_config("");
-  const ParameterLayout layout(config, 100);
-  ParameterBuffer<float> a(layout), other_seed(layout);
-  initialise(config, layout, 3, a);
-  initialise(config, layout, 4, other_seed);
-  CHECK_FALSE(same_bits(a.all(), other_seed.all()));
-  const float *one = a.at(layout[layout.find("blocks.0.ffn.in.weight")]),
-              *two = a.at(layout[layout.find("blocks.1.ffn.in.weight")]);
-  CHECK_FALSE(std::equal(one, one + 100, two));
-}
-
-TEST_CASE("parameters: zero_branches and norm_alpha set their own parameters and change no other") {
-  const ModelConfig config =
-                        tiny_config("model.norm=derf model.init.zero_branches=true model.norm_alpha=0.8"),
-                    plain = tiny_config("model.norm=derf");
-  const ParameterLayout layout(config, tiny_vocab);
-  ParameterBuffer<float> values(layout), others(layout);
-  initialise(config, layout, 3, values);
-  initialise(plain, layout, 3, others);
-  for (const Parameter& p : layout.list()) {
-    CAPTURE(p.name);
-    for (Index i = 0; i < p.size; ++i) {
-      float expected = others.at(p)[i];
-      if (writes_stream(p.name)) expected = 0;
-      if (p.name.ends_with(".alpha")) expected = 0.8f;
-      CHECK(values.at(p)[i] == expected);
+TEST_CASE("parameters: first values have mean 0, the deviation that the scheme says, and fill a uniform one's bounds") {
+  const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
+  const struct {
+    const char* scheme;
+    std::function<double(double, double)> deviation;  // from the numbers of inputs and outputs
+    bool is_uniform = false;
+  } schemes[] = {{"gpt2", [](double, double) { return 0.03; }},
+                 {"xavier_normal", xavier},
+                 {"xavier_uniform", xavier, true},
+                 {"kaiming_normal", [](double in, double) { return std::sqrt(2 / in); }}};
+  for (const auto& [scheme, deviation, is_uniform] : schemes) {
+    FirstValues first(text("model.init.scheme=", scheme));
+    for (const Parameter& p : first.layout.list()) {
+      if (!p.is_drawn()) continue;
+      const bool is_embedding = p.role == Role::embedding;
+      const Index parts = p.role == Role::qkv ? 3 : 1, size = p.size / parts;  // q, k and v are matrices of their own
+      const auto n = static_cast<double>(size), in = static_cast<double>(p.cols());
+      const double expected = is_embedding ? 0.7 : deviation(in, n / in);
+      for (Index part = 0; part < parts; ++part) {
+        INFO(scheme, ", ", p.name, ", part ", part);
+        const double* numbers = first.values.at(p) + part * size;
+        double mean = 0, square = 0, largest = 0;
+        for (Index i = 0; i < size; ++i) {
+          mean += numbers[i] / n;
+          square += numbers[i] * numbers[i] / n;
+          largest = std::max(largest, std::abs(numbers[i]));
+        }
+        CHECK(std::abs(mean) <= 4 * expected / std::sqrt(n));
+        CHECK(std::abs(std::sqrt(square) / expected - 1) <= 4 / std::sqrt(2 * n));
+        if (!is_uniform || is_embedding) continue;
+        const double bound = std::sqrt(3.0) * expected;
+        CHECK(largest <= bound);
+        CHECK(largest >= 0.99 * bound);
+      }
     }
   }
+}
+
+TEST_CASE("parameters: each matrix and each seed has draws of its own") {
+  std::vector<double> first_numbers;
+  for (const std::uint64_t seed : {3, 4}) {
+    FirstValues first("model.init.scheme=gpt2 model.init.embed_std=0.03", seed);
+    for (const Parameter& p : first.layout.list())
+      if (p.is_drawn()) first_numbers.push_back(*first.values.at(p));
+  }
+  CHECK(std::set(first_numbers.begin(), first_numbers.end()).size() == first_numbers.size());
 }
