@@ -49,6 +49,26 @@ const InstructionSet* supported(std::string_view name) {
 }
 const bool can_emulate_amx = supported("avx512_bf16") != nullptr;  // the emulated kernel packs by AVX512-BF16
 
+// The macro-kernel of tiles alone, which takes any k at once, from operands packed into memory of just the size that
+// the kernel asks for. What is not packed is NaN.
+Way<float> by_tiles(const GemmKernel<Bf16Pair>& kernel) {
+  return {"macro-kernel of tiles", [&kernel](const Gemm<float>& g) {
+            constexpr Bf16Pair nans_of_bf16 = 0x7FFF7FFF;
+            const Index m = g.c.rows, n = g.c.cols, steps = packed_steps<Bf16Pair>(g.a.cols);
+            const Index stride = scratch_stride<Bf16Pair>(steps);
+            std::vector<Bf16Pair> a((m + kernel.mr - 1) * stride, nans_of_bf16),
+                b(packed_size(kernel, g.b), nans_of_bf16);
+            kernel.pack_a(g.a, a.data(), stride);
+            const OperandB<Bf16Pair> packed_b = pack_b(kernel, g.b, b.data());
+            const MemoryRange ranges[] = {{a.data(), a.data() + a.size()},
+                                          {b.data(), b.data() + b.size()},
+                                          {g.c.data, g.c.data + (m - 1) * g.c.ld + n}};
+            limit_tiles_to(ranges, std::ssize(ranges));
+            kernel.macro_kernel(m, n, steps, {a.data(), stride, false}, packed_b, {1, g.beta, g.c});
+            limit_tiles_to(nullptr, 0);
+          }};
+}
+
 // Operands rounded to bf16: by the kernel of each instruction set of this machine, by that of emulated tiles,
 // and on rounded copies.
 std::vector<Way<float>> bf16_ways() {
@@ -178,56 +198,13 @@ TEST_CASE_TEMPLATE("gemm: every provider and instruction set is the naive twin",
 }
 
 TEST_CASE("gemm: bf16 is the naive twin of operands rounded to the nearest, ties to even") {
+  std::vector<Way<float>> ways = bf16_ways();
+  if (can_emulate_amx) ways.push_back(by_tiles(*emulated_amx()));
+  if (const InstructionSet* amx = supported("avx512_amx")) ways.push_back(by_tiles(*amx->pairs));
   for (const Shape& shape : shapes)
-    for (const Index gap : {0, 5}) compare_ways<float>(shape, 0, gap, bf16_ways(), true);
-  for (const float beta : {1.0f, -0.5f}) compare_ways<float>({31, 45, 601}, beta, 3, bf16_ways(), true);
-}
-
-// Products of random shapes by the macro-kernel of tiles, from operands that are packed into memory of just
-// the size that the kernel asks for. What is not packed is NaN.
-void compare_tiles(const GemmKernel<Bf16Pair>& kernel, Index n_shapes) {
-  constexpr Bf16Pair nans_of_bf16 = 0x7FFF7FFF;
-  const RandomStream random(3, "shapes of tiles");
-  for (Index i = 0; i < n_shapes; ++i) {
-    const auto draw = [&](Index number, Index below) {
-      return static_cast<Index>(random.below(10 * i + number, static_cast<std::uint64_t>(below)));
-    };
-    const Shape shape{1 + draw(0, 80), 1 + draw(1, 80), 1 + draw(2, 160)};
-    const float alpha = std::array{1.0f, 1.0f, 0.25f}[draw(3, 3)];
-    const float beta = std::array{0.0f, 1.0f, 1.0f, -0.5f}[draw(4, 4)];
-    Product<float> product(draw(5, 2) != 0, draw(6, 2) != 0, shape, beta, draw(7, 3));
-    product.change_operands(nearest_bf16);
-    const auto [m, n, k] = shape;
-    const Index stride = scratch_stride<Bf16Pair>(packed_steps<Bf16Pair>(k));
-    std::vector<Bf16Pair> a((m + kernel.mr - 1) * stride, nans_of_bf16),
-        b(packed_size(kernel, product.gemm.b), nans_of_bf16);
-    kernel.pack_a(product.gemm.a, a.data(), stride);
-    const OperandB<Bf16Pair> packed_b = pack_b(kernel, product.gemm.b, b.data());
-    const std::vector<float> result = product.computed_by([&](const Gemm<float>& g) {
-      const MemoryRange ranges[] = {{a.data(), a.data() + a.size()},
-                                    {b.data(), b.data() + b.size()},
-                                    {g.c.data, g.c.data + (m - 1) * g.c.ld + n}};
-      limit_tiles_to(ranges, std::ssize(ranges));
-      kernel.macro_kernel(m, n, packed_steps<Bf16Pair>(k), {a.data(), stride, false}, packed_b,
-                          {alpha, beta, g.c});
-      limit_tiles_to(nullptr, 0);
-    });
-    product.change_operands([&](float x) { return x * std::sqrt(alpha); });
-    const double error = product.largest_error(result, product.computed_by(reference::gemm<float>));
-    INFO(m, 'x', n, 'x', k, " alpha ", alpha, " beta ", beta);
-    CHECK(error <= 1e-5);
-  }
-}
-
-TEST_CASE("gemm: the kernel of tiles, emulated, is the naive twin for 400 random shapes" *
-          doctest::skip(!can_emulate_amx)) {
-  compare_tiles(*emulated_amx(), 400);
+    for (const Index gap : {0, 5}) compare_ways<float>(shape, 0, gap, ways, true);
+  for (const float beta : {1.0f, -0.5f}) compare_ways<float>({31, 45, 601}, beta, 3, ways, true);
   CHECK(fault_of_tiles() == std::string());
-}
-
-TEST_CASE("gemm: the kernel of tiles on a processor with AMX is the naive twin for 400 random shapes" *
-          doctest::skip(supported("avx512_amx") == nullptr)) {
-  compare_tiles(*supported("avx512_amx")->pairs, 400);
 }
 
 TEST_CASE("gemm: emulated tiles notice an access outside the operands" * doctest::skip(!can_emulate_amx)) {
