@@ -169,7 +169,7 @@ class Measure(CliTest):
             if not re.fullmatch(r"post \(.*|\w+ (layernorm|none) swiglu|sandwich \w+ relu2", name):
                 continue
             with self.subTest(name):
-                config = {"model": model, "train": {"steps": 1, "batch_size": 2}}
+                config = {"model": torch_combinations.BASE | model, "train": {"steps": 1, "batch_size": 2}}
                 tensors, metadata = torch_combinations.dump(self.folder, config, name)
                 exact, sites = recompute(tensors, metadata), {}
                 weights = {name: x.astype(float) for name, x in torch_combinations.parameters(tensors).items()}
