@@ -1,10 +1,9 @@
-// Whole reads, atomic replacement, the folder's lock, logs that are mended, and text that is safe for a
-// terminal.
+// Whole reads, atomic replacement, logs that are mended, and text that is safe for a terminal. Locks and what a kill
+// leaves behind: test_cli_resume.py, test_crash.py.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 
 #include <bit>
 #include <csignal>
@@ -92,35 +91,6 @@ TEST_CASE("files: a file is replaced whole or not at all, and nothing is left be
     CHECK_HOLDS(failure([&] { write_atomically(no_file, "x"); }), "is not a file");
 }
 
-TEST_CASE("files: leftovers of a killed writer are removed, those of other files are not") {
-  const ScratchFolder folder;
-  const std::string one = folder.file("one"), two = folder.file("two");
-  const auto die_while_writing = [](const std::string& path) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      std::signal(SIGXFSZ, SIG_DFL);
-      const rlimit small{1000, 1000};
-      ::setrlimit(RLIMIT_FSIZE, &small);
-      write_atomically(path, std::string(5000, 'x'));
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    CHECK(WIFSIGNALED(status));
-  };
-  die_while_writing(one);
-  die_while_writing(one);
-  die_while_writing(two);
-  CHECK(folder.entries() == 3);
-  remove_leftovers(one);
-  CHECK(folder.entries() == 1);
-  write_atomically(one, "whole");
-  remove_leftovers(one);
-  remove_leftovers(two);
-  CHECK(folder.entries() == 1);
-  CHECK(read_file(one) == "whole");
-}
-
 TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
   const ScratchFile pipe("pipe");
   REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
@@ -136,16 +106,6 @@ TEST_CASE("files: a signal while the program waits for bytes interrupts it") {
   const itimerval never{};
   ::setitimer(ITIMER_REAL, &never, nullptr);
   ::sigaction(SIGALRM, &old, nullptr);
-}
-
-TEST_CASE("files: a folder has one writer at a time") {
-  const ScratchFolder folder;
-  {
-    const FolderLock lock(folder.path);
-    CHECK_HOLDS(failure([&] { FolderLock{folder.path}; }), "[lock] " + folder.path + ": another process");
-  }
-  CHECK(FolderLock(folder.path).is_held());
-  CHECK_HOLDS(failure([] { FolderLock{"/no/such"}; }), "No such file");
 }
 
 TEST_CASE("csv: cells of every kind are written, in whole rows at a flush") {
@@ -246,7 +206,7 @@ TEST_CASE("csv: whole rows are left if the disk becomes full") {
   CHECK(file.bytes() == "step,value\n1,2\n");
 }
 
-TEST_CASE("every code point encodes to UTF-8 and decodes to itself") {
+TEST_CASE("UTF-8: every code point encodes to what decodes to it, and nothing else decodes") {
   int wrong = 0;
   for (char32_t c = 0; c <= last_code_point; ++c) {
     if (!is_code_point(c)) continue;
@@ -255,6 +215,14 @@ TEST_CASE("every code point encodes to UTF-8 and decodes to itself") {
     wrong += !back || back->code != c || back->size != bytes.size();
     for (std::size_t cut = 1; cut < bytes.size(); ++cut)
       wrong += decode_utf8(bytes.substr(0, cut)).has_value();
+  }
+  for (std::uint32_t number = 0x800000; number <= 0xFFFFFF; ++number) {  // the first three bytes of four
+    for (const char last : {'\x7F', '\x80', '\xBF', '\xC0'}) {
+      const std::string text = {static_cast<char>(number >> 16), static_cast<char>(number >> 8),
+                                static_cast<char>(number), last};
+      const auto character = decode_utf8(text);
+      wrong += character && to_utf8(character->code) != text.substr(0, character->size);
+    }
   }
   CHECK(wrong == 0);
   CHECK_THROWS_AS(to_utf8(0xD800), Error);
