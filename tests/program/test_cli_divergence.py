@@ -75,10 +75,11 @@ class Divergence(CliTest):
                        "train.on_nonfinite=skip", code=3)
         self.assertEqual((run.summary["steps"], run.metadata("checkpoint.safetensors")["step"]), (3, "2"))
         write_safetensors(self.path("nan"), {name: x * np.float32("nan") for name, x in tensors.items()}, metadata)
-        for option in ([], ["--json"]):
-            result = self.normscope("eval", "nan", *option, code=3)
+        for of_eval, of_sample in (([], []), (["--json"], ["--greedy"])):
+            result = self.normscope("eval", "nan", *of_eval, code=3)
             self.assertRegex(result.stderr, r"^\[eval\] nan: the loss is -?nan; [^\n]*\n$")
             self.assertIn("unigram", result.stdout)
+            self.refused("sample", "nan", *of_sample, code=1, says=["logits are not finite"])
 
     def test_skipping_goes_on_until_too_many_in_a_row(self):
         run, result = self.diverge("run", "--set", "train.on_nonfinite=skip", "--set", "train.steps=1000",
