@@ -72,14 +72,3 @@ TEST_CASE("model: the derivative test catches a wrong gradient of any tensor, an
   }
   CHECK(tensors > 30);
 }
-
-TEST_CASE("model: gradients add up over passes, and scale with the cotangent") {
-  TinyModel<double> model(tiny_config("model.norm_placement=sandwich"));
-  const RandomBatch batch(2, 5);
-  model.loss_and_gradients(batch.view());
-  const std::vector<double> once = model.gradients.all();
-  model.loss_and_gradients(batch.view(), 0.5);
-  std::vector<double> expected = once;
-  for (double& g : expected) g *= 1.5;
-  CHECK(scaled_error(model.gradients.all(), expected) <= 1e-14);
-}
