@@ -191,39 +191,6 @@ class Measure(CliTest):
             with mock.patch.dict(NORMS, made_up=NORMS["layernorm"]), self.assertRaisesRegex(ScriptError, says):
                 torch_model.Transformer(model.config, model.weights)(torch.zeros(1, 2, dtype=int))
 
-    def frozen_in_torch(self, run, names):
-        """The loss on the validation text with these norms frozen, by PyTorch in float64, and the names of all."""
-        model, _ = torch_model.load(run.path, torch.float64)
-        tokens, targets = map(torch.from_numpy, measures.validation_windows(measures.Model(run.path)))
-        rows, own = {}, forward.Decoder.deviation
-
-        def noted(net, name, y, axis):
-            rows[name] = own(net, name, y, axis)
-            return rows[name]
-
-        def frozen(net, name, y, axis):
-            return constants[name] if name in names else own(net, name, y, axis)
-
-        with torch.no_grad():
-            with mock.patch.object(forward.Decoder, "deviation", noted):
-                model(tokens)
-            constants = {name: torch.full_like(row, 0) + row.mean((0, 1)) for name, row in rows.items()}
-            with mock.patch.object(forward.Decoder, "deviation", frozen):
-                return torch_model.cross_entropy(model(tokens), targets).item(), set(rows)
-
-    def test_frozen_norms(self):
-        for name in ("pre", "gelu", "post_tied", "peri"):
-            run = self.trained(name)
-            result = measures.freeze(measures.Model(run.path))
-            loss, names = self.frozen_in_torch(run, ())
-            with self.subTest(name):
-                self.assertEqual(set(result["norms"]), names)
-                self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
-                for frozen, rise in [(names, result["all"]),
-                                     *(({norm}, row["rise"]) for norm, row in result["norms"].items())]:
-                    self.assertAlmostEqual(rise, self.frozen_in_torch(run, frozen)[0] - loss, delta=1e-5, msg=frozen)
-                self.assertGreater(max(abs(row["rise"]) for row in result["norms"].values()), 1e-3)
-
     def test_what_it_takes_and_prints(self):
         run = self.trained("pre")
         file = self.exchange(run, "pass.safetensors")

@@ -204,32 +204,24 @@ class Command(unittest.TestCase):
         for changed, count in ((page.replace("<!-- results:bias -->", ""), 0),
                                (page.replace("<!-- /results:bias -->", "<!-- /results:rmsnorm -->"), 0),
                                (page + "<!-- results:bias -->\n<!-- /results:bias -->\n", 2)):
-            with tempfile.TemporaryDirectory(dir=ROOT) as folder, \
-                    mock.patch.object(papers, "PAGE", Path(folder, "README.md")):
-                papers.PAGE.write_text(changed, encoding="utf-8")
-                with self.assertRaisesRegex(ScriptError,
-                                            f"experiment bias: got {count} times in .*the lines <!-- results:bias"):
-                    papers.names_of_experiments()
+            with mock.patch.object(papers, "PAGE", mock.Mock(**{"read_text.return_value": changed})), \
+                    self.assertRaisesRegex(ScriptError,
+                                           f"experiment bias: got {count} times in .*the lines <!-- results:bias"):
+                papers.names_of_experiments()
 
     def test_a_missed_claim_is_a_failure(self):
-        for missed, loss, holds in ((False, 2.5, True), (True, 2.9, True), (True, math.nan, True), (True, 2.9, False)):
-            module = types.SimpleNamespace(
-                run=lambda *_, loss=loss: runs_of([loss], norm_placement=["pre"]),
-                table=papers_tables.loss_table(papers_tables.placements("pre")),
-                claims=lambda runs, holds=holds: [
-                    papers.Claim("pre", runs.loss(norm_placement="pre"), 2.0, 2.8, holds)])
+        for value, holds, is_missed in ((2.5, True, False), (2.9, True, True), (math.nan, True, True), (2.9, False, True)):
+            claim = papers.Claim("pre", value, 2.0, 2.8, holds)
+            module = types.SimpleNamespace(run=lambda *_: {}, claims=lambda _, claim=claim: [claim])
+            ends = self.assertRaisesRegex(SystemExit, "1 of the claims is missed") if is_missed and holds else \
+                contextlib.nullcontext()
             with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as output, \
                     mock.patch.object(reproduce, "experiment", lambda _, module=module: module), \
                     mock.patch("sys.argv", ["reproduce", "deep", "--out", folder]):
-                if missed and holds:
-                    with self.assertRaisesRegex(SystemExit, "1 of the claims is missed"):
-                        reproduce.main()
-                else:
+                with ends:
                     reproduce.main()
-                page = Path(folder, "README.md").read_text(encoding="utf-8")
-            part = page.partition("<!-- results:deep -->")[2].partition("<!-- /results")[0]
-            for text in (output.getvalue(), part):
-                self.assertEqual("MISSED" in text, missed)
+                block = reproduce.blocks_of(Path(folder, "README.md"))["deep"]
+            self.assertEqual(["MISSED" in text for text in (output.getvalue(), block)], [is_missed] * 2)
 
 
 class Measures(unittest.TestCase):
@@ -338,6 +330,20 @@ class Measures(unittest.TestCase):
         self.assertEqual(spec["grid"]["train.steps"], [4])
 
 
+class Averaging(forward.Decoder):
+    """A decoder whose norms `chosen` divide each row by the average of what they divided the rows of its first pass
+    by."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.chosen, self.averages = (), {}
+
+    def deviation(self, name, y, axis):
+        own = super().deviation(name, y, axis)
+        self.averages.setdefault(name, own.mean((0, 1), keepdims=True))
+        return self.averages[name] if name in self.chosen else own
+
+
 class Measured(CliTest):
     """Measures of runs that the program has trained."""
 
@@ -413,33 +419,18 @@ class Measured(CliTest):
         self.assertTrue(all(square > 0 for square in first + later))
 
     def test_frozen_norms(self):
-        """The model's own deviations leave the loss; an average of the last norm's gives what numpy computes."""
-        for norm in ("layernorm", "rmsnorm"):
-            model = measures.Model(self.train(norm, {"model": {"norm": norm}, "train": {"lr": 0.03}}).path)
-            own = measures.freeze(model, lambda rows: rows)
-            rises = [own["all"], *(row["rise"] for row in own["norms"].values())]
-            self.assertLess(max(map(abs, rises)), 1e-6)
-            tokens, targets = measures.validation_windows(model)
-            sites = {}
-            decoder = measures.decoder_of(model, forward.Decoder)
-            decoder.logits(tokens, lambda layer, site, x, sites=sites: sites.update({(layer, site): x}))
-            weights, x = decoder.weights, sites[model.config["model"]["n_layer"], "stream"]
-            x = x - x.mean(-1, keepdims=True) if norm == "layernorm" else x
-            x = x / np.sqrt((x * x).mean(-1) + model.config["model"]["norm_eps"]).mean() * weights["final_norm.weight"]
-            x = x + weights.get("final_norm.bias", 0)
-            logits = x @ weights.get("head.weight", weights["embed.token.weight"]).T
-            loss = forward.cross_entropy(logits, targets)
-            result = measures.freeze(model)
-            self.assertAlmostEqual(result["norms"]["final_norm"]["rise"], loss - result["loss"], delta=1e-9)
-            self.assertGreater(abs(loss - result["loss"]), 1e-4)
-
-    def test_the_loss_that_frozen_norms_raise_is_that_of_the_run_s_evaluations(self):
-        run = self.train("run", {"model": {"init": {"scheme": "xavier_normal", "embed_std": 1}},
-                                 "train": {"steps": 9, "lr": 0}, "eval": {"every": 5}})  # 2 batches of 4 windows of 16
-        (loss,) = [float(row["val_loss"]) for row in run.rows("metrics.csv") if row["step"] == "5"]
-        with mock.patch.object(measures, "CHARACTERS", 2 * 4 * 16):
-            result = measures.freeze(measures.Model(run.path))
-        self.assertAlmostEqual(result["loss"], loss, delta=1e-5)
+        for name, model in (("pre", {}), ("post", {"norm_placement": "post", "norm": "rmsnorm", "activation": "swiglu"}),
+                            ("peri", {"norm_placement": "peri", "norm": "groupnorm", "norm_groups": 2})):
+            model = measures.Model(self.train(name, {"model": model, "train": {"lr": 0.03}}).path)
+            decoder, (tokens, targets) = measures.decoder_of(model, Averaging), measures.validation_windows(model)
+            loss, result = forward.cross_entropy(decoder.logits(tokens), targets), measures.freeze(model)
+            self.assertEqual(result["norms"].keys(), decoder.averages.keys())
+            for chosen, rise in ((result["norms"], result["all"]),
+                                 *(([norm], row["rise"]) for norm, row in result["norms"].items())):
+                decoder.chosen = chosen
+                frozen = forward.cross_entropy(decoder.logits(tokens), targets)
+                self.assertAlmostEqual(frozen - loss, rise, delta=1e-9, msg=chosen)
+            self.assertGreater(max(abs(row["rise"]) for row in result["norms"].values()), 1e-4)
 
     def test_lengths_of_weights_before_a_norm_follow_their_law(self):
         for decay in (0, 0.1):
