@@ -25,27 +25,21 @@ class Scripts(CliTest):
                               timeout=PATIENCE, check=False, **more)
 
     def test_the_quota_is_that_of_the_control_group_and_of_all_above_it(self):
-        def quota(own_group, files):
-            with tempfile.TemporaryDirectory() as folder:
-                root = pathlib.Path(folder)
-                for name, text in {"proc/self/cgroup": own_group, **files}.items():
-                    path = root / name
+        own, cpu = "0::/user/job\n", "cpu,cpuacct"  # of version 2; the controllers of version 1
+        for groups, files, quota in (
+                ("", {}, math.inf), (own, {"user/job/cpu.max": "max 100000\n"}, math.inf),
+                (own, {"user/job/cpu.max": "150000 100000\n"}, 1.5),
+                (own, {"user/job/cpu.max": "400000 100000\n", "user/cpu.max": "200000 100000\n"}, 2),
+                (own, {"cpu.max": "100000 100000\n"}, 1),  # a container's, under a host's path
+                (f"4:{cpu}:/job\n1:name=systemd:/x\n0::/\n",
+                 {f"{cpu}/job/cpu.cfs_quota_us": "-1\n", f"{cpu}/job/cpu.cfs_period_us": "100000\n",
+                  f"{cpu}/cpu.cfs_quota_us": "300000\n", f"{cpu}/cpu.cfs_period_us": "100000\n"}, 3)):
+            with self.subTest(groups=groups, files=files), tempfile.TemporaryDirectory() as root:
+                for name, text in {"../../../proc/self/cgroup": groups, **files}.items():
+                    path = pathlib.Path(os.path.normpath(os.path.join(root, "sys/fs/cgroup", name)))
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(text, encoding="ascii")
-                return processors.quota(root)
-
-        own, group = "0::/user/job\n", "sys/fs/cgroup"  # version 2
-        self.assertEqual(quota("", {}), math.inf)
-        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "max 100000\n"}), math.inf)
-        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "150000 100000\n"}), 1.5)
-        self.assertEqual(quota(own, {f"{group}/user/job/cpu.max": "400000 100000\n",
-                                     f"{group}/user/cpu.max": "200000 100000\n"}), 2)
-        self.assertEqual(quota(own, {f"{group}/cpu.max": "100000 100000\n"}), 1)  # a container's, under a host's path
-        self.assertEqual(quota("4:cpu,cpuacct:/job\n1:name=systemd:/x\n0::/\n",
-                               {f"{group}/cpu,cpuacct/job/cpu.cfs_quota_us": "-1\n",
-                                f"{group}/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
-                                f"{group}/cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
-                                f"{group}/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}), 3)
+                self.assertEqual(processors.quota(root), quota)
 
     def test_a_tilde_behind_an_equals_sign_is_the_home_folder(self):
         self.config()
@@ -75,23 +69,38 @@ class Scripts(CliTest):
                     self.assertNotRegex(source, r"(?m)^\s*cd ")  # without CDPATH= before it, which could lead elsewhere
         self.assertEqual(os.listdir(self.folder), ["text.txt"])
 
-    def test_a_script_needs_no_folder_on_the_path_of_python(self):
-        result = self.run_script(sys.executable, "-P", os.path.join(SCRIPTS, "compare.py"), "--help")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_surroundings_that_end_in_no_traceback(self):
-        compare, plot = (os.path.join(SCRIPTS, name) for name in ("compare.py", "plot.py"))
+        """Lines of shell with their exit code and all that they print on stderr."""
+        compare, plot, of_torch, with_torch = (os.path.join(SCRIPTS, f"{name}.py") for name in (
+            "compare", "plot", "torch_model", "check_with_torch"))
         self.config()
         self.train("run")
-        old = f"import sys, runpy; sys.version_info = (3, 10); sys.argv = [{compare!r}]; runpy.run_path(sys.argv[0])"
-        for line, code, says in ((f"{compare} run >&-", 1, "[compare] output: stdout is closed, so that nothing could "
-                                                           "be printed\n"),
-                                 (f"MPLBACKEND=nonsense {plot} loss run", 0, ""),
-                                 (f'{sys.executable} -c "{old}"', 1,
-                                  "[compare] this is Python 3.10; expected 3.11 or newer\n")):
-            result = self.run_script("sh", "-c", line)
-            self.assertEqual((result.returncode, result.stderr), (code, says))
+        os.makedirs(self.path("packages", "matplotlib"))
+        self.write("packages/matplotlib/__init__.py", "import sys\nprint('a page\\n' * 30, file=sys.stderr)\n"
+                                                      "raise ImportError('numpy.core.multiarray failed to import')\n")
+
+        def after(statement, script):
+            return (f'{sys.executable} -c "import sys, runpy; {statement}; sys.argv = [{script!r}, \'run\']; '
+                    f"runpy.run_path({script!r}, run_name='__main__')\"")
+
+        for line, code, says in (
+                (f"{sys.executable} -P {compare} --help", 0, ""),  # without the script's folder on Python's path
+                (f"{compare} run >&-", 1, r"\[compare\] output: stdout is closed, so that nothing could be printed\n"),
+                (f"MPLBACKEND=nonsense {plot} loss run", 0, ""),
+                (after("sys.version_info = (3, 10)", compare), 1,
+                 r"\[compare\] this is Python 3.10; expected 3.11 or newer\n"),
+                # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
+                (f"PYTHONPATH={self.path('packages')} {plot} --help", 0, ""),
+                (after(f"sys.path.insert(0, '{self.path('packages')}')", plot), 1,
+                 r"\[plot\] numpy [\d.]+ and matplotlib [\d.]+ do not load together: numpy.core.multiarray failed to "
+                 r"import; install both from one place, .*\n"),
+                *((after("sys.modules['torch'] = None", script), 1, r"\[torch\] .*torch.*; install python3-torch, .*\n")
+                  for script in (of_torch, with_torch))):
+            with self.subTest(line):
+                result = self.run_script("sh", "-c", line)
+                self.assertEqual(result.returncode, code)
+                self.assertRegex(result.stderr, rf"\A{says}\Z")
 
     def assert_reads_utf8(self, **locale):
         """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a
@@ -130,79 +139,46 @@ class Scripts(CliTest):
         # the terminal's encoding has the second name's letter alone, as byte e4
         self.assertIn(r"in \u65e5\u672c/\xe4", shown)
 
-    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
-    def test_a_matplotlib_that_does_not_load_is_explained_in_one_line(self):
-        """As with a numpy of another version, which prints pages before the error."""
-        os.makedirs(self.path("packages", "matplotlib"))
-        self.write("packages/matplotlib/__init__.py", "import sys\nprint('a page\\n' * 30, file=sys.stderr)\n"
-                                                      "raise ImportError('numpy.core.multiarray failed to import')\n")
-        script, packages = os.path.join(SCRIPTS, "plot.py"), self.path("packages")
-        # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
-        result = self.run_script(script, "--help", env={**os.environ, "PYTHONPATH": packages})
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-        result = self.run_script(sys.executable, "-c", f"import sys, runpy; sys.argv = [{script!r}, 'run']; "
-                                 f"sys.path.insert(0, {packages!r}); runpy.run_path({script!r}, run_name='__main__')")
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^\[plot\] numpy [\d.]+ and matplotlib [\d.]+ do not load together: numpy.core"
-                                        r".multiarray failed to import; install both from one place, .*\n$")
-
-    @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
-    def test_scripts_without_torch_say_so_in_one_line(self):
-        for name in ("torch_model.py", "check_with_torch.py"):
-            script = os.path.join(SCRIPTS, name)
-            result = self.run_script(sys.executable, "-S", "-c",
-                                     f"import sys, runpy; sys.modules['torch'] = None; sys.argv = [{script!r}, 'run']; "
-                                     f"sys.path.insert(0, {SCRIPTS!r}); sys.path += {sys.path!r}; "
-                                     f"runpy.run_path({script!r}, run_name='__main__')")
-            self.assertEqual(result.returncode, 1)
-            self.assertRegex(result.stderr, r"^\[torch\] .*torch.*; install python3-torch, .*\n$")
-
-    def installed(self, name="install_packages.sh", path=None, env=None, **tools):
-        """Runs a copy of a shell script in a tree of its own, with these tools, {name: lines of shell}, before the others
-        on the path, or before those of `path`."""
-        if not os.path.exists(self.path("tree")):
-            shutil.copytree(SCRIPTS, self.path("tree", "scripts"))
+    def installed(self, tools, name="install_packages.sh", path=os.environ["PATH"], env=None):
+        """Runs a copy of a shell script in a tree of its own, with these tools, {name: lines of shell}, before those of
+        `path`."""
+        shutil.copytree(SCRIPTS, self.path("tree", "scripts"), dirs_exist_ok=True)
         shutil.rmtree(self.path("bin"), ignore_errors=True)
         os.makedirs(self.path("bin"))
         for tool, lines in tools.items():
             os.chmod(self.write(os.path.join("bin", tool), "#!/bin/sh\n" + lines + "\n"), stat.S_IRWXU)
-        path = os.pathsep.join([self.path("bin"), os.environ["PATH"] if path is None else path])
-        return self.run_script("/usr/bin/env", f"PATH={path}", shutil.which("bash"), self.path("tree", "scripts", name),
-                               env=env)
+        return self.run_script("/usr/bin/env", f"PATH={self.path('bin')}:{path}", shutil.which("bash"),
+                               self.path("tree", "scripts", name), env=env)
 
-    def test_a_build_folder_of_another_tree_is_explained(self):
+    def test_what_is_missing_is_named(self):
         os.makedirs(self.path("tree", "build"))
         self.write("tree/build/CMakeCache.txt", "CMAKE_HOME_DIRECTORY:INTERNAL=/somewhere/else\n")
-        shutil.copytree(SCRIPTS, self.path("tree", "scripts"))
-        result = self.installed("build.sh", **{"dpkg-query": "echo installed"})
-        self.assertEqual(result.returncode, 1)
-        self.assertRegex(result.stderr, r"^\[build\] .*/somewhere/else.*rm -r build\n$")
-
-    def test_a_package_of_two_architectures_is_installed(self):
-        """dpkg-query then writes its format twice."""
-        query = "format=$(printf %s \"${2#--showformat=}\" | sed 's/${db:Status-Status}/installed/')\n"
-        result = self.installed(**{"dpkg-query": query + 'printf "$format$format"', "apt-get": "exit 1"})
-        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+        here, install = os.environ["PATH"], "install_packages.sh"
+        twice = ("form=$(printf %s \"${2#--showformat=}\" | sed 's/${db:Status-Status}/installed/'); "
+                 'printf "$form$form"')
+        for name, tools, path, code, says in (
+                (install, {"dpkg-query": twice, "apt-get": "exit 1"}, here, 0, ""),  # a package of two architectures
+                (install, {"brew": "exit 0"}, "/nowhere", 1,
+                 r"\[install\] no apt-get here; .*: brew install .* openblas .*\n"),
+                (install, {}, "/nowhere", 1, r"\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n"),
+                # with all of them a build may go on
+                (install, dict.fromkeys(["c++", "cmake", "make", "python3"], "exit 0"), "/nowhere", 0, ""),
+                ("build.sh", {"dpkg-query": "echo installed"}, here, 1, r"\[build\] .*/somewhere/else.*rm -r build\n")):
+            result = self.installed(tools, name, path)
+            self.assertEqual((result.returncode, result.stdout), (code, ""))
+            self.assertRegex(result.stderr, rf"\A{says}\Z")
 
     def test_installing_waits_for_another_apt(self):
         calls = self.path("calls")
         get = (f'echo "$@" >>{calls}\nif [ $(grep -c update {calls}) -lt 3 ]; then\n'
                '  echo "E: Could not get lock /var/lib/apt/lists/lock" >&2; exit 100\nfi')
-        result = self.installed(env={**os.environ, "NORMSCOPE_APT_WAIT": "0"}, sudo='exec "$@"',
-                                **{"dpkg-query": "exit 1", "apt-get": get})
+        result = self.installed({"sudo": 'exec "$@"', "dpkg-query": "exit 1", "apt-get": get},
+                                env={**os.environ, "NORMSCOPE_APT_WAIT": "0"})
         self.assertEqual(result.returncode, 0, result.stderr)
         calls = pathlib.Path(calls).read_text(encoding="utf-8").splitlines()
         self.assertEqual([("update" in call, "install" in call) for call in calls],
                          [(True, False)] * 3 + [(False, True)])
         self.assertIn("waiting", result.stderr)
-
-    def test_without_apt_the_packages_of_other_systems_are_named(self):
-        for tools, code, says in ((["brew"], 1, r"^\[install\] no apt-get here; .*: brew install .* openblas .*\n$"),
-                                  ([], 1, r"^\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n$"),
-                                  (["c++", "cmake", "make", "python3"], 0, r"\A\Z")):  # with all of them a build may go on
-            result = self.installed(path="/nowhere", **dict.fromkeys(tools, "exit 0"))
-            self.assertEqual(result.returncode, code)
-            self.assertRegex(result.stderr, says)
 
 
 if __name__ == "__main__":
