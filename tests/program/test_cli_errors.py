@@ -114,8 +114,7 @@ REFUSALS = [
                            ("misshapen", "embed.position.weight"))),
     (2, "eval runs/kept --step 5", "it has those of steps 0, 1, 2, 4, 7"),
     (2, "probe tiny.json --step 7", "name it with --from RUN"),
-    # Inputs and files of a run that would be replaced.
-    (2, "probe tiny.json --dump runs/kept/weights/step_8.safetensors --overwrite", "a run's own file"),
+    # Inputs that would be replaced.
     (2, "train runs/pre/config.json --out runs/pre --overwrite", "its config.json would be replaced"),
     (2, "train tiny.json --out runs/pre --overwrite --set data.path=runs/pre/sample.txt", "its sample.txt would be"),
     (2, "train tiny.json --out runs/pre --overwrite --from runs/pre", "its model.safetensors would be"),

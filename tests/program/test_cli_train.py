@@ -118,26 +118,17 @@ class Metrics(CliTest):
             single = self.train("single-" + name, merged(SMALL, changes))
             self.assertEqual(float(single.rows("metrics.csv")[0]["lr"]), lr)
 
-    def test_clip_factor_is_the_limit_over_the_norm(self):
-        for limit in (0.8, 0):
-            run = self.train(f"clip-{limit}", {"log": {"every": 1}, "train": {"grad_clip": limit}})
-            rows = run.rows("metrics.csv")
-            for row in rows:
-                norm = float(row["grad_norm"])
-                expected = min(1, limit / norm) if limit else 1
-                self.assertAlmostEqual(float(row["clip_factor"]), expected, delta=1e-6)
-            clipped = sum(float(row["clip_factor"]) < 1 for row in rows)
-            self.assertTrue(0 < clipped < len(rows) if limit else clipped == 0, "the limit should bite now and then")
-
-    def test_tokens_their_rate_seconds_and_the_hash_of_every_loss_and_norm(self):
-        run, tokens = self.train("run", {"train": {"grad_accum": 3}, "log": {"every": 1}}), 3 * 4 * 16
-        seconds, bits = 0, b""
-        for row in run.rows("metrics.csv"):
+    def test_tokens_their_rate_seconds_clipping_and_the_hash_of_every_loss_and_norm(self):
+        run, tokens = self.train("run", {"train": {"grad_accum": 3, "grad_clip": 0.6}, "log": {"every": 1}}), 3 * 4 * 16
+        seconds, bits, rows = 0, b"", run.rows("metrics.csv")
+        for row in rows:
             seconds += float(row["step_ms"]) / 1e3
             bits += struct.pack("<ff", float(row["train_loss"]), float(row["grad_norm"]))
             self.assertEqual(int(row["tokens"]), int(row["step"]) * tokens)
             self.assertAlmostEqual(float(row["tokens_per_s"]) * float(row["step_ms"]) / 1e3 / tokens, 1, places=9)
             self.assertAlmostEqual(float(row["seconds"]), seconds, delta=1e-9)
+            self.assertAlmostEqual(float(row["clip_factor"]), min(1, 0.6 / float(row["grad_norm"])), delta=1e-6)
+        self.assertEqual({row["clip_factor"] == "1" for row in rows}, {True, False}, "the limit bites now and then")
         self.assertEqual(run.summary["trajectory_hash"], f"{fnv1a(bits):016x}")
         # The norm of a batch is not known where gradients of several are added up.
         self.assertEqual({row["grad_norm_batch"] for row in run.rows("params.csv")}, {""})
