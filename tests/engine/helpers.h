@@ -92,18 +92,6 @@ double scaled_error(const std::vector<A>& a, const std::vector<B>& b) {
 template <class Real>
 using Outputs = std::map<std::string, std::vector<Real>>;
 
-// Checks that a kernel of floats equals its naive twin, which is the kernel of doubles: compute(float()) and
-// compute(double()) return what they make of the same numbers.
-template <class Compute>
-void compare_with_twin(const Compute& compute, double tolerance) {
-  const Outputs<float> fast = compute(float());
-  const Outputs<double> naive = compute(double());
-  for (const auto& [name, numbers] : fast) {
-    CAPTURE(name);
-    CHECK(scaled_error(numbers, naive.at(name)) <= tolerance);
-  }
-}
-
 template <class Real>
 bool same_bits(const std::vector<Real>& a, const std::vector<Real>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)) == 0;
@@ -148,6 +136,22 @@ bool same_bits_at_any_thread_count(Compute compute) {
   };
   const auto alone = at(1);
   return same_bits(alone, at(2)) && same_bits(alone, at(3)) && same_bits(alone, at(4));
+}
+
+// Checks that a kernel of floats equals its naive twin, which is the kernel of doubles, and gives the same bits at any
+// thread count: compute(float()) and compute(double()) return what they make of the same numbers.
+template <class Compute>
+void compare_with_twin(const Compute& compute, double tolerance) {
+  const Outputs<float> fast = compute(float());
+  const Outputs<double> naive = compute(double());
+  for (const auto& [name, numbers] : fast) {
+    CAPTURE(name);
+    CHECK(scaled_error(numbers, naive.at(name)) <= tolerance);
+  }
+  for (const int threads : {1, 3}) {
+    const ThreadCount count(threads);
+    CHECK(same_bits(compute(float()), fast));
+  }
 }
 
 }  // namespace normscope::testing

