@@ -25,6 +25,7 @@ std::vector<std::string> seeds() {
                "train": {"lr": 1e-2}})",
           R"({"$schema": "schema.json", "data": {"path": ["a b", "\u00e9"], "val_path": "v"}})",
           "{}\0model.norm=batchnorm\0train={\"steps\": 1e3}\0model.init.std=0.5\0data.path=text"s,
+          "{}\0model.norm_placement=hybrid\0train.seed=9007199254740991\0model.branch_scale=L^-0.123456789"s,
           "\xEF\xBB\xBF{\"train\": {\"optimizer\": \"sgd\", \"momentum\": 0.5}}\0name=x"s};
 }
 

@@ -223,34 +223,16 @@ TEST_CASE("files that are no config, and what they extend, are refused") {
   for (const auto& [bytes, part] : files) CHECK_HOLDS(refusal_of_file(folder.write("a.json", bytes)), part);
 }
 
-TEST_CASE("a dumped config has every key, lists those without effect, and loads to the same config") {
+TEST_CASE("a dumped config has the value of every key, and lists those without effect") {
   const ConfigFolder folder;
-  const std::string file = folder.write("a.json", whole);
-  for (const Sets& sets :
-       {Sets(""), Sets("model.norm_placement=rezero model.norm_bias=true"),
-        Sets("model.norm_placement=hybrid model.qk_norm=true model.norm=rmsnorm"),
-        Sets("model.n_layer=2 model.norm_placement=[\"peri\",\"post\"] train.momentum=0.9"),
-        Sets("model.init.scheme=kaiming_normal model.tie_embeddings=false model.init.std=0.5"),
-        Sets("train.schedule=constant train.seed=9007199254740991 model.branch_scale=L^-0.123456789"),
-        Sets(std::vector<std::string>{"name=x y",
-                                      "data.path=[\"" + folder.text + "\",\"" + folder.text + "\"]"})}) {
-    const RunConfig config = load_config(file, sets).config;
-    const Json dumped = dump(config);
-    for (const Field& field : fields()) {
-      std::string pointer = "/" + field.key;
-      std::ranges::replace(pointer, '.', '/');
-      CHECK(dumped.at(Json::json_pointer(pointer)) == field.get(config));
-      CHECK(std::ranges::count(dumped[idle_keys], Json(field.key)) == !field.is_used(config));
-    }
-    const Loaded reloaded = load_config_text(dump_text(config), "b.json");
-    const RunConfig& again = reloaded.config;
-    CHECK(reloaded.without_effect.empty());
-    CHECK(dump_text(again) == dump_text(config));
-    CHECK(keys_that_differ(again, config) == "");
-    CHECK(again.model.branch_scale.exponent == config.model.branch_scale.exponent);
-    CHECK(fixed_differences(again, config) == "");
+  const RunConfig config = load_config(folder.write("a.json", whole), {"train.seed=9007199254740991"}).config;
+  const Json dumped = dump(config);
+  for (const Field& field : fields()) {
+    std::string pointer = "/" + field.key;
+    std::ranges::replace(pointer, '.', '/');
+    CHECK(dumped.at(Json::json_pointer(pointer)) == field.get(config));
+    CHECK(std::ranges::count(dumped[idle_keys], Json(field.key)) == !field.is_used(config));
   }
-  const Json dumped = dump(load_config(file).config);
   CHECK(dumped["model"]["norm_placement"] == "pre");
   CHECK(dumped["data"]["path"] == folder.text);
   CHECK(dumped.begin().key() == "name");
