@@ -18,9 +18,9 @@ WIDE = {"model": {"d_model": 80, "context": 32, "n_head": 2, "dropout": 0.1, "bi
 class Bits(CliTest):
     def test_bf16_rounds_the_operands_and_learns_the_same(self):
         exact, rounded = self.train("fp32"), self.train("bf16", {"train": {"precision": "bf16"}})
-        for step, loss in losses(exact).items():
-            self.assertNotEqual(losses(rounded)[step], loss)
-            self.assertAlmostEqual(float(losses(rounded)[step]), float(loss), delta=0.02)
+        for a, b in zip(exact.rows("metrics.csv"), rounded.rows("metrics.csv"), strict=True):
+            self.assertNotEqual(a["train_loss"], b["train_loss"])
+            self.assertAlmostEqual(float(a["train_loss"]), float(b["train_loss"]), delta=0.02)
         self.assertAlmostEqual(rounded.summary["final_val_loss"], exact.summary["final_val_loss"], delta=0.02)
         # Evaluating the run later uses its precision.
         result = self.normscope("eval", rounded.path).stdout
@@ -90,31 +90,22 @@ class Matrix(CliTest):
         for way in self.WAYS:
             self.assert_agrees_with_itself(way, range(1, self.STEPS) if LONG else (5,))
 
-    def test_the_instruction_set_of_any_processor(self):  # test_digits.py has the others
-        for way in ("native", "bf16") if LONG else ("native",):
-            first = self.assert_agrees_with_itself(way, env={"NORMSCOPE_ISA": "baseline"})
-            self.assertEqual(first.summary["isa"], "baseline")
-
-    def test_each_kernel_of_openblas(self):
+    def test_each_kernel_and_flavour_of_openblas_and_the_portable_instruction_set(self):
+        """test_digits.py has the other instruction sets."""
         cores = {"Haswell": {"avx2", "fma"}, "Zen": {"avx2", "fma"}, "SkylakeX": {"avx512f", "avx512bw"}}
-        tried = [core for core, needed in cores.items() if needed <= cpu_flags()]
-        for core in tried:
-            for way in self.WAYS if LONG else ("openblas",):
-                first = self.assert_agrees_with_itself(way, env={"OPENBLAS_CORETYPE": core})
-                self.assertEqual(first.summary["blas"]["kernel"], core)
-        if not tried:
-            self.skipTest("this processor runs none of Haswell, Zen, SkylakeX")
-
-    def test_each_flavour_of_openblas(self):
-        installed = {flavour: paths[0] for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))
-                 if (paths := glob.glob(f"/usr/lib/{platform.machine()}-*/openblas-{folder}/libopenblas.so.0"))}
-        missing = {"openmp", "pthreads"} - set(installed)
-        for flavour, path in installed.items():
-            for way in self.WAYS if LONG else ("openblas",):
-                first = self.assert_agrees_with_itself(way, env={"LD_PRELOAD": path})
-                self.assertEqual(first.summary["blas"]["flavour"], flavour)
-        if missing:
-            self.skipTest(f"not installed: {', '.join(missing)}")
+        libraries = {flavour: glob.glob(f"/usr/lib/{platform.machine()}-*/openblas-{folder}/libopenblas.so.0")
+                     for flavour, folder in (("openmp", "openmp"), ("pthreads", "pthread"))}
+        variants = [("native", "NORMSCOPE_ISA", "baseline", "isa", "baseline")]
+        variants += [("openblas", "OPENBLAS_CORETYPE", core, "kernel", core) for core, needed in cores.items()
+                     if needed <= cpu_flags()]
+        variants += [("openblas", "LD_PRELOAD", paths[0], "flavour", flavour) for flavour, paths in libraries.items()
+                     if paths]
+        for way, variable, value, figure, stated in variants:
+            for each in self.WAYS if LONG else (way,):
+                summary = self.assert_agrees_with_itself(each, env={variable: value}).summary
+                self.assertEqual({**summary, **summary["blas"]}[figure], stated)
+        if not all(libraries.values()):
+            self.skipTest(f"not installed: {', '.join(flavour for flavour, paths in libraries.items() if not paths)}")
 
     def test_the_summary_names_what_the_bits_depend_on(self):
         summary = self.train("run").summary
@@ -125,10 +116,6 @@ class Matrix(CliTest):
         self.assertRegex(summary["compiler"], r"^(GCC|Clang) \d+\.\d+\.\d+$")
         self.assertEqual(set(summary["blas"]), {"flavour", "version", "kernel"})
         self.assertTrue(all(summary["blas"].values()) and summary["isa"] and summary["version"])
-
-
-def losses(run):
-    return {row["step"]: row["train_loss"] for row in run.rows("metrics.csv")}
 
 
 class Shared(CliTest):
