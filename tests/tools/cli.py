@@ -268,11 +268,11 @@ class CliTest(unittest.TestCase):
         """Runs the program, which must exit with `code`, and be silent on stderr where that is 0."""
         return self.assert_ended(self.call(*arguments, **options), code)
 
-    def refused(self, *arguments, code=2, says=(), lines=1):
+    def refused(self, *arguments, code=2, says=(), lines=1, **options):
         """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`. It
         prints no result and changes no file of the test."""
         before = self.files()
-        result = self.normscope(*arguments, code=code)
+        result = self.normscope(*arguments, code=code, **options)
         self.assertEqual(self.files(), before)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("\n"), lines, result.stderr)

@@ -83,11 +83,11 @@ const InstructionSet& chosen_set() {
   for (const InstructionSet& set : instruction_sets()) {
     if (wish.empty() ? set.is_supported && set.is_fastest : wish == set.name) {
       if (set.is_supported) return set;
-      refuse("NORMSCOPE_ISA", wish, " is not supported or not permitted on this machine; leave it unset");
+      refuse("isa", "NORMSCOPE_ISA: ", wish, " is not supported or not permitted on this machine; leave it unset");
     }
     names += text(names.empty() ? "" : ", ", set.name);
   }
-  refuse("NORMSCOPE_ISA", "got ", wish, "; expected one of ", names);
+  refuse("isa", "NORMSCOPE_ISA: got ", wish, "; expected one of ", names);
 }
 
 }  // namespace
