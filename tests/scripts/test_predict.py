@@ -10,11 +10,11 @@ import os
 import unittest
 from unittest import mock
 
-from cli import ROOT, CliTest, read_csv, read_safetensors, sites_of, write_safetensors
+from cli import ROOT, CliTest, read_safetensors, sites_of, write_safetensors
 from made_runs import MadeRuns
 
 import predict  # in scripts, which cli.py puts on the path
-from lib.figures import layout, plot_layers
+from lib.figures import curves, layout, plot_layers
 from lib.theory import embedding_and_head, gaussian, mean_field, sublayers
 from lib.theory.attention_kernels import Attention
 from lib.compare.groups import group_by_config
@@ -268,17 +268,12 @@ class Command(CliTest):
         """The largest distances of probed from predicted rms, of [values, gradients], over the sites, less two standard
         errors."""
         self.probe(config)
-        squares = {}
-        for seed in range(1, 9):
-            for row in read_csv(self.path("probe", f"seed-{seed}", "layers.csv"))[1]:
-                squares.setdefault((int(row["layer"]), row["site"]),
-                                   []).append((float(row["rms"])**2, float(row["grad_rms"])**2))
-        worst = np.zeros(2)
-        for site, predicted in self.figures(config).items():
-            measured = np.array(squares[site])
-            mean, error = measured.mean(0), measured.std(0, ddof=1) / math.sqrt(8)
-            worst = np.maximum(worst, np.abs(np.array(predicted) / np.sqrt(mean) - 1) - error / mean)
-        return worst
+        squares = np.square([Run(self.path("probe", f"seed-{seed}")).rows("layers.csv", ("rms", "grad_rms"))
+                             for seed in range(1, 9)])  # (seeds, sites, 2)
+        sites = mean_field.predict(mean_field.resolved(self.path(config))).sites
+        self.assertEqual([*sites], sites_of(max(layer for layer, _ in sites) - 1))
+        mean, error = squares.mean(0), squares.std(0, ddof=1) / math.sqrt(8)
+        return (np.abs([*sites.values()] / np.sqrt(mean) - 1) - error / mean).max(0)
 
     def test_near_probes(self):
         gpt2 = {"init": {"scheme": "gpt2"}}
@@ -376,22 +371,19 @@ class Command(CliTest):
         tensors, _ = read_safetensors(self.path("sound.safetensors"))
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("act")}
 
-        def output_of(code, *options, **changes):
-            changed = {**tensors, **{name.replace("__", "."): tensor for name, tensor in changes.items()}}
-            kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
-            write_safetensors(self.path("mine.safetensors"), kept)
-            return self.against(config, "mine.safetensors", code, *options)
-
         x = tensors["act.2.stream"]
-        self.assertIn("first to leave: the activation at stream of layer 2, 0.", output_of(1, act__2__stream=x / 2))
-        output_of(0, "--tolerance", "1", act__2__stream=x / 2)
-        self.assertIn("act.2.stream is (8, 16, 128); expected (8, 16, 64)", output_of(1, act__2__stream=np.tile(x, 2)))
-        self.assertIn("act.2.stream is (7, 16, 64); expected (8, 16, 64)", output_of(1, act__2__stream=x[:7]))
-        self.assertIn("act_grad.3.attn_in is missing", output_of(1, act_grad__3__attn_in=None))
-        self.assertIn("act.2.steam is no site of the config", output_of(1, act__2__steam=x))
-        self.assertIn("act.4.stream is no site of the config", output_of(1, act__4__stream=x))
-        some = {name: None for name in tensors if not name.endswith("stream")}
-        self.assertIn("\n8 values", output_of(0, **some))  # a kind of site may be left out
+        others = {name: None for name in tensors if not name.endswith("stream")}  # a kind of site may be left out
+        for code, says, changes, *options in (
+                (1, "first to leave: the activation at stream of layer 2, 0.", {"act.2.stream": x / 2}),
+                (0, "\n48 values are as predicted", {"act.2.stream": x / 2}, "--tolerance", "1"),
+                (1, "act.2.stream is (8, 16, 128); expected (8, 16, 64)", {"act.2.stream": np.tile(x, 2)}),
+                (1, "act.2.stream is (7, 16, 64); expected (8, 16, 64)", {"act.2.stream": x[:7]}),
+                (1, "act_grad.3.attn_in is missing", {"act_grad.3.attn_in": None}),
+                (1, "act.2.steam is no site of the config", {"act.2.steam": x}),
+                (1, "act.4.stream is no site of the config", {"act.4.stream": x}), (0, "\n8 values", others)):
+            kept = {name: tensor for name, tensor in {**tensors, **changes}.items() if tensor is not None}
+            write_safetensors(self.path("mine.safetensors"), kept)
+            self.assertIn(says, self.against(config, "mine.safetensors", code, *options))
         self.write("bad.safetensors", b"bad")
         self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr,
                          r"^\[predict\] .*not even a header")
@@ -418,19 +410,18 @@ class Drawn(MadeRuns):
         self.assertRegex(svg, ">No prediction for [^<]*: its steps have dropout")
 
     def test_lines(self):
-        figure = plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
-        self.assertEqual(len(figure.axes), 2)  # no training below
-        (points, line), (rms, root) = ([line.get_ydata() for line in axes.lines[:2]] for axes in figure.axes)
-        np.testing.assert_allclose(points, 1.1e-3)
-        np.testing.assert_allclose(line / line[-1], np.sqrt(5.5 / np.array([1, 2.5, 4, 5.5])), rtol=0.005)
-        np.testing.assert_allclose(rms, [1, 2, 3, 4])
-        np.testing.assert_allclose(root, np.sqrt([1, 2.5, 4, 5.5]))
+        with mock.patch.object(curves, "draw_panel") as drawn:
+            plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
+        gradient, activation = (panel for _, panel, _ in (call.args for call in drawn.call_args_list))
+        np.testing.assert_allclose([panel.curves[0].rows[0] for panel in (gradient, activation)], [[1.1e-3] * 4, [1, 2, 3, 4]])
+        (line,), (root,) = gradient.extras, activation.extras
+        squares = np.array([1, 2.5, 4, 5.5])
+        np.testing.assert_allclose(line.values / line.values[-1], np.sqrt(5.5 / squares), rtol=0.005)
+        np.testing.assert_allclose(root.values, np.sqrt(squares))
         # One seed, of branches with these shares of the mean square of their sums
         shares = np.array([1 / 2, 0.5 / 2.5, 1 / 3.5, 0.5 / 4, 1 / 5, 0.5 / 5.5])
         factor = 1.1 * math.exp(3 * math.sqrt((0.5 + 2 * (shares @ shares)) / 64))
-        for axes, middle, factor in zip(figure.axes, (line, root), (factor * math.exp(3 / 64), factor)):
-            band = axes.collections[0].get_paths()[0].vertices[:, 1]
-            np.testing.assert_allclose((band.min(), band.max()), (middle.min() / factor, middle.max() * factor))
+        np.testing.assert_allclose([line.factor, root.factor], [factor * math.exp(3 / 64), factor])
 
 
 if __name__ == "__main__":
