@@ -20,6 +20,7 @@ from lib.base.keys import PLACED, PLACEMENTS
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
 from lib.figures import matplotlib
+from lib.figures.curves import Curve, Measure, Panel
 from lib.logs.runs import Run, find_runs
 from lib.logs.sites import Branches, Site
 
@@ -70,18 +71,14 @@ class Maps(MadeRuns):
 
 class Axes(MadeRuns):
     def test_a_diverged_run_is_drawn_as_far_as_the_others_allow_and_marked(self):
-        lost = self.make("lost", model__norm="none", diverged=True)
-        rows = (lost / "layers.csv").read_text().splitlines()
-        wild = [row.replace("60,", "70,", 1).replace("nan", "1e12").replace("inf", "1e20") for row in rows
-                if row.startswith("60,")]
-        (lost / "layers.csv").write_text("\n".join(rows + wild) + "\n")
-        for runs, is_cut in (([lost, self.make("fine")], True), ([lost], False)):
-            figure = plot.layers(*runs)
-            for axes, top, mark in zip(figure.axes[:2], (1e20, 1e12), ("10²⁰", "10¹²")):
-                self.assertEqual(axes.get_ylim()[1] < top / 1e6, is_cut)
-                self.assertEqual([note.get_text() for note in axes.texts if "▲" in note.get_text()],
-                                 [f"{mark} ▲"] * is_cut)
-            self.assertIn("beyond the axis", [text.get_text() for text in figure.legends[0].get_texts()])
+        fine, lost = ([1.0, 2.0], [False]), ([2.0, 1e20], [True])
+        for drawn, is_cut in (([fine, lost], True), ([lost], False)):
+            panel = Panel(Measure("", "", "", None), "", False, 0,
+                          [Curve(None, np.arange(2), np.array([values]), is_lost) for values, is_lost in drawn])
+            (scaled,) = curves.with_scales([panel], False)
+            self.assertEqual(scaled.scale.high < 1e14, is_cut)
+            self.assertEqual([mark.get_label() for mark in panels.mark_handles(curves.values_of([scaled]), True)],
+                             ["diverged", *["beyond the axis"] * is_cut])
 
     def on_lines(self, axes, name):
         """Whether the text of an annotation lies on a line."""
