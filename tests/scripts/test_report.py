@@ -10,8 +10,8 @@ import os
 import re
 import time
 import unittest
-from html.parser import HTMLParser
 from unittest import mock
+from xml.etree import ElementTree
 
 from cli import PATIENCE, CliTest
 from made_runs import SCRIPTS, MadeRuns
@@ -21,46 +21,28 @@ from lib.compare.comparison import comparison
 from lib.figures.kinds import KINDS
 from lib.logs.runs import find_runs
 
-VOID = {"meta", "img", "br", "input"}
 PICTURES = [title for kind in KINDS.values() for title, *_ in kind.stills][:-1]  # without final losses
 
 
-class Page(HTMLParser):
-    """A page read: `tags` with attributes; `tables`, rows of cells' texts; and `texts`, {element: the texts of each},
-    with what was left out as "note"."""
+class Page:
+    """A page read as XML: its `elements`; `texts`, {element: the texts of each}, with what was left out as "note"; and
+    `tables`, rows of cells' texts."""
 
     def __init__(self, content):
-        super().__init__()
-        self.content, self.tags, self.open, self.tables = content, [], [], []
-        self.texts = {tag: [] for tag in ("h2", "pre", "script", "note")}
-        self.feed(content)
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-        self.images = [attributes["alt"].split(": ")[0] for tag, attributes in self.tags if tag == "img"]
+        script = r"(?s)(<script\b[^>]*>)(.*?)(?=</script>)"
+        markup = re.sub('(?<=src="data:image/svg[+]xml;)[^"]*', "", re.sub(script, r"\1", content))
+        markup = re.sub(r"<((?:meta|img|br|input)\b[^>]*)>", r"<\1/>", markup.removeprefix("<!DOCTYPE html>"))
+        self.content, self.elements = content, ElementTree.fromstring(markup)
+        self.texts = {tag: self.texts_of(self.elements, tag) for tag in ("h2", "pre")}
+        self.texts["script"] = [text for _, text in re.findall(script, content)]
+        self.texts["note"] = self.texts_of(self.elements, "p[@class='note']")
+        self.tables = [[[*self.texts_of(row, "th"), *self.texts_of(row, "td")] for row in table.iter("tr")]
+                       for table in self.elements.iter("table")]
+        self.images = [image.get("alt").split(": ")[0] for image in self.elements.iter("img")]
 
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        tag = "note" if tag == "p" and self.tags[-1][1].get("class") == "note" else tag
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag in self.texts:
-            self.texts[tag].append("")
-        elif tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("th", "td"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        assert self.open and self.open[-1] in (tag, "note" if tag == "p" else tag), f"</{tag}> closes {self.open}"
-        self.open.pop()
-
-    def handle_data(self, data):
-        for tag in self.texts.keys() & set(self.open):
-            self.texts[tag][-1] += data
-        if "td" in self.open or "th" in self.open:
-            self.tables[-1][-1][-1] += data
+    @staticmethod
+    def texts_of(element, path):
+        return ["".join(found.itertext()) for found in element.iterfind(f".//{path}")]
 
 
 def without_pictures():
@@ -74,10 +56,10 @@ class Report(MadeRuns):
         own."""
         with contextlib.chdir(self.root):
             page = Page(report.report(find_runs([str(run) for run in runs], "config.json")))
-        for _, attributes in page.tags:
-            self.assertFalse([name for name in attributes if name.startswith("on")
+        for element in page.elements.iter():
+            self.assertFalse([name for name in element.attrib if name.startswith("on")
                               or name in ("style", "href", "srcset")])
-            self.assertRegex(attributes.get("src", "data:image/svg+xml;"), "^data:image/svg[+]xml;")
+            self.assertRegex(element.get("src", "data:image/svg+xml;"), "^data:image/svg[+]xml;")
         data, script = page.texts["script"]
         self.assertEqual(script, (SCRIPTS / "lib" / "page" / "page.js").read_text(encoding="utf-8"))
         self.data = json.loads(data)

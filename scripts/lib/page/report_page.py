@@ -84,7 +84,7 @@ def picture(svg, alternative, caption):
 def folded(summary_html, content_html, shown=False, still=False):
     """A piece of the page that can be folded. `shown`: it is open; `still`: it is open until the page's script closes
     it."""
-    attributes = (" open" if shown or still else "") + (" class=still" if still else "")
+    attributes = (' open=""' if shown or still else "") + (' class="still"' if still else "")
     return f"<details{attributes}><summary>{summary_html}</summary>\n{content_html}\n</details>"
 
 
