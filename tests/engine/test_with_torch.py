@@ -30,7 +30,6 @@ import torch_model
 from check_with_torch import differences, recompute
 
 import torch_combinations as checker
-from lib.model import measures
 
 COUNT, FIRST_SEED = 1000 if LONG else 40, 0
 TIMES, MANY_TIMES = 3, 10  # as far off as PyTorch: in a few by chance, as PyTorch is from us; in none
@@ -146,18 +145,13 @@ class BranchWarmUp(CliTest):
         tail = torch.tensor([index[c] for c in TEXT[int(0.9 * len(TEXT)):]])
         self.assertAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"],
                                delta=1e-5)
-        model.branch_progress = float("inf")
-        self.assertNotAlmostEqual(torch_model.text_loss(model, tail), self.run_folder.summary["final_val_loss"],
-                                  delta=1e-4)
 
-    def test_exchange_files_of_the_start_and_of_a_step(self):
-        for name, *options in (("start",), ("step", "--from", self.run_folder.path)):
-            with self.subTest(name):
-                tensors, metadata = self.dumped(name, *options)
-                self.assertEqual(metadata["step"], "6" if options else "0")
-                self.assertLess(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-4)
-                metadata["step"] = "1000"
-                self.assertGreater(max(differences(tensors, recompute(tensors, metadata)).values()), 1e-2)
+    def test_the_exchange_file_of_a_step(self):
+        tensors, metadata = self.dumped("step", "--from", self.run_folder.path)
+        self.assertEqual(metadata["step"], "6")
+        self.assertLess(largest_error(tensors, recompute(tensors, metadata)), 1e-4)
+        metadata["step"] = "1000"
+        self.assertGreater(largest_error(tensors, recompute(tensors, metadata)), 1e-2)
         tensors["tokens"][0, 0], metadata["checksum"] = 10_000, ""
         write_safetensors(self.path("unknown"), tensors, metadata)
         self.dumped("bf16", "--set", "train.precision=bf16")
@@ -165,14 +159,6 @@ class BranchWarmUp(CliTest):
             refused = self.call(os.path.join(ROOT, "scripts", "check_with_torch.py"), name, program=sys.executable)
             self.assertEqual((refused.returncode, refused.stderr.count("\n")), (1, 1), refused.stderr)
             self.assertRegex(refused.stderr, rf"^\[torch\] {name}: .*{says}")
-
-    def test_measures_are_of_the_step(self):
-        tensors, _ = self.dumped("step", "--from", self.run_folder.path)
-        model = measures.Model(self.run_folder.path)
-        self.assertEqual(model.tensors["loss"], tensors["loss"])
-        for name in ("logits", "act.2.stream"):
-            np.testing.assert_array_equal(model.tensors[name], tensors[name])
-        self.assertAlmostEqual(measures.lens(model)[-1], float(tensors["loss"][0]), places=5)
 
 
 if __name__ == "__main__":
