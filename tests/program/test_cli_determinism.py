@@ -52,9 +52,10 @@ class Matrix(CliTest):
     WAYS = {"openblas": ("openblas", "fp32"), "native": ("native", "fp32"), "auto": ("auto", "fp32"),
             "bf16": ("native", "bf16"), "openblas in bf16": ("openblas", "bf16")}
     STEPS = 12 if LONG else 8
-    # A constant rate, so that a run of fewer steps is the first part of the whole: resuming prolongs it.
+    # A constant rate, so that a run of fewer steps is the first part of the whole: resuming prolongs it. Muon moves the
+    # matrices of the block, AdamW the rest.
     CONFIG = merged(WIDE, {"model": {"n_layer": 1}, "eval": {"every": 0},
-                           "train": {"steps": STEPS, "schedule": "constant"},
+                           "train": {"steps": STEPS, "schedule": "constant", "optimizer": "muon"},
                            "checkpoint": {"every": 5}})
 
     def assert_agrees_with_itself(self, way, resumed_at=range(1, STEPS) if LONG else (), env=None):

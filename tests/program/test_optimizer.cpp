@@ -38,31 +38,6 @@ TEST_CASE("Muon: a gradient of 0 has the direction 0, and is no division of 0 by
   CHECK(direction == std::vector<double>(12));
 }
 
-TEST_CASE_TEMPLATE("optimiser: same bits at any thread count", Real, float, double) {
-  const ParameterLayout layout(tiny_config("model.d_ff=5000"), tiny_vocab);  // matrices of several blocks
-  const std::vector<Real> weights = normals<Real>(layout.padded_size(), "w"),
-                          gradient = normals<Real>(layout.padded_size(), "g");
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::muon}) {
-    CHECK(same_bits_at_any_thread_count([&] {
-      TrainConfig train;
-      train.optimizer = kind;
-      train.momentum = 0.9;
-      ParameterBuffer<Real> parameters(layout), gradients(layout);
-      parameters.all() = weights;
-      gradients.all() = gradient;
-      Optimizer<Real> optimizer(train, layout);
-      std::vector<double> all;
-      for (const Index step : {1, 2}) {
-        for (const WeightChange& change : optimizer.update(step, 1e-3, 1, gradients, parameters))
-          all.insert(all.end(), {change.before, change.change});
-      }
-      for (const auto* numbers : {&parameters.all(), &optimizer.moments.first, &optimizer.moments.second})
-        all.insert(all.end(), numbers->begin(), numbers->end());
-      return all;
-    }));
-  }
-}
-
 TEST_CASE("moments too small for normal numbers become 0, where a step does not depend on them") {
   float w = 1, m = 1e-38f, v = 1e-38f;
   const auto update = [&](const UpdateRule<float>& rule) {
