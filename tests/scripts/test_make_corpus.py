@@ -5,21 +5,19 @@ long form converts documents and images, where pandoc and tesseract are installe
 import os
 import shutil
 import subprocess
-import sys
 import unittest
 import zipfile
 
-from cli import LONG, PATIENCE, ROOT, TEXT, CliTest
+from cli import LONG, ROOT, TEXT, CliTest, run_script
 
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
-PAGE = "<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body><p>Whales &amp; <b>waves</b>.</p></body></html>"
+PAGE = ("<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body>"
+        "<p>Whales &amp; <b>waves</b>.</p></body></html>")
 
 
 class MakeCorpus(CliTest):
     def make(self, *arguments, code=0, **environment):
-        done = subprocess.run([sys.executable, SCRIPT, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
-                              capture_output=True,
-                              encoding="utf-8", timeout=PATIENCE, check=False, env={**os.environ, **environment})
+        done = run_script(SCRIPT, *arguments, cwd=self.folder, env={**os.environ, **environment})
         self.assertEqual(done.returncode, code, done.stderr)
         self.assert_no_controls(done.stdout)
         return done
@@ -28,54 +26,56 @@ class MakeCorpus(CliTest):
         with open(self.path(name), encoding="utf-8", newline="") as file:
             return file.read()
 
-    def folder_of(self, **files):
-        os.makedirs(self.path("in"), exist_ok=True)
-        for name, content in files.items():
-            self.write("in/" + name.replace("__", "."), content)
-
     def test_texts_and_other_files(self):
-        self.folder_of(a__txt="naïve\r\nend", b__md="# Title\n".encode("utf-8-sig"),
-                       c__txt="caf\u00e9".encode("cp1252"), d__bin=b"ELF\0\1\2", e__txt=b"")
         os.makedirs(self.path("in/.git"))
-        self.write("in/.git/config", "secret")
+        for name, content in {
+                "a10.txt": "naïve\r\nend", "b.md": "# Title\n".encode("utf-8-sig"), "a2.txt": "two",
+                "c.txt": "caf\u00e9".encode("cp1252"), "d.bin": b"ELF\0\1\2", "e.txt": b"", ".git/config": "secret",
+                "latin.html": PAGE.replace("Whales", "Wh\u00e4les").encode("cp1252")}.items():
+            self.write(f"in/{name}", content)
         os.mkfifo(self.path("in", "pipe"))
         self.write("out.txt", "old")
         os.symlink("out.txt", self.path("link.txt"))
         os.symlink("loop.txt", self.path("in", "loop.txt"))
-        self.write("in/latin.html", PAGE.replace("Whales", "Wh\u00e4les").encode("cp1252"))
         done = self.make("in", "-o", "link.txt", "--overwrite")
         self.assertTrue(os.path.islink(self.path("link.txt")))
-        self.assertEqual(self.text(), "naïve\nend\n# Title\n")
+        self.assertEqual(self.text(), "two\nnaïve\nend\n# Title\n")
         table = [line.split("  ") for line in done.stdout.splitlines()]
-        self.assertEqual([[part.strip() for part in row if part.strip()] for row in table[:-1]], [
-            ["10", "in/a.txt", "utf-8"], ["8", "in/b.md", "utf-8"],
-            ["refused", "in/c.txt", "no UTF-8 at byte 3; convert a text with iconv -f ENCODING -t UTF-8"],
+        advice = "convert a text with iconv -f ENCODING -t UTF-8"
+        self.assertEqual([[part.strip() for part in row if part.strip()] for row in table], [
+            ["4", "in/a2.txt", "utf-8"], ["10", "in/a10.txt", "utf-8"], ["8", "in/b.md", "utf-8"],
+            ["refused", "in/c.txt", f"no UTF-8 at byte 3; {advice}"],
             ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", "in/e.txt", "no text in it"],
-            ["refused", "in/latin.html",
-             f"no UTF-8 at byte {PAGE.index('ales')}; convert a text with iconv -f ENCODING -t UTF-8"],
+            ["refused", "in/latin.html", f"no UTF-8 at byte {PAGE.index('ales')}; {advice}"],
             ["refused", "in/loop.txt", "Too many levels of symbolic links"],
-            ["left out: 1 hidden, 1 pipes or devices"]])
-        self.assertEqual(table[-1][0], f"wrote link.txt: 18 characters, {len(set(self.text()))} different")
-        self.assertIn("out.txt: is an input", self.make(".", "-o", "out.txt", "--overwrite", code=2).stderr)
-        self.assertEqual(self.text().count("Title"), 1)
+            ["left out: 1 hidden, 1 pipes or devices"],
+            [f"wrote link.txt: 22 characters, {len(set(self.text()))} different"]])
 
-    def test_files_are_in_the_order_of_their_numbers_and_every_name_given_counts(self):
-        self.folder_of(chapter10__txt="ten", chapter2__txt="two")
-        done = self.make("in", "none.txt", "-o", "out.txt", code=1)
-        self.assertEqual((self.text(), done.stderr),
-                         ("two\nten\n", "[corpus] refused of the paths named: none.txt; the text lacks them\n"))
-
-    def test_a_missing_tool_is_named_with_its_package(self):
-        self.write("x.pdf", "%PDF")
-        self.write("x.html", PAGE)
-        self.write("x.png", "x")
-        done = self.make("x.pdf", "x.html", "x.png", "-o", "out.txt", code=1, PATH="/nowhere")
-        for words in ("x.pdf  needs pdftotext: apt-get install poppler-utils",
-                      "x.html  needs pandoc: apt-get install pandoc",
-                      "x.png  needs tesseract: apt-get install tesseract-ocr"):
-            self.assertIn(words, done.stdout)
-        self.assertEqual(done.stderr, "[corpus] nothing taken; name files or folders with text\n")
-        self.assertFalse(os.path.exists(self.path("out.txt")))
+    def test_mistakes_are_named(self):
+        """Arguments and exit code, each word in what is printed, and all of stderr as a pattern."""
+        os.symlink("loop", self.path("loop"))
+        for name, content in (("x.pdf", "%PDF"), ("x.html", PAGE), ("x.png", "x"), ("y.txt", "taken")):
+            self.write(name, content)
+        for arguments, code, printed, error in (
+                ("x.pdf x.html x.png -o out.txt", 1, (
+                    "x.pdf  needs pdftotext: apt-get install poppler-utils",
+                    "x.html  needs pandoc: apt-get install pandoc",
+                    "x.png  needs tesseract: apt-get install tesseract-ocr"),
+                 "nothing taken; name files or folders with text"),
+                ("nowhere.txt -o out.txt", 1, ["refused  nowhere.txt  No such file"], "nothing taken; .*"),
+                (". -o y.txt --overwrite", 2, (), "y.txt: is an input, and would be replaced; name another file"),
+                ("y.txt none.txt -o new.txt", 1, ["wrote new.txt: 6 characters"],
+                 "refused of the paths named: none.txt; the text lacks them"),
+                ("text.txt -o text.txt/out.txt", 1, (), ".*text.txt: .*"),
+                ("text.txt -o /dev/null", 1, (), "/dev/null: .* exists and is not a file"),
+                ("text.txt -o loop", 1, (), "loop: .* exists and is not a file")):
+            with self.subTest(arguments):
+                done = self.make(*arguments.split(), code=code, PATH="/nowhere")
+                self.assertRegex(done.stderr, rf"\A\[corpus\] {error}\n\Z")
+                for words in printed:
+                    self.assertIn(words, done.stdout)
+                self.assertFalse(os.path.exists(self.path("out.txt")))
+        self.assertEqual(self.text("new.txt"), "taken\n")
 
     @unittest.skipUnless(shutil.which("pdftotext"), "no pdftotext")
     def test_train_on_a_pdf_and_on_this_project(self):
@@ -119,13 +119,6 @@ class MakeCorpus(CliTest):
             figure.savefig(self.path("x.png"), dpi=150)
         self.make("x.png", "-o", "out.txt")
         self.assertIn("Norms before sums", self.text())
-
-    def test_errors(self):
-        os.symlink("loop", self.path("loop"))
-        self.assertRegex(self.make("nowhere.txt", "-o", "out.txt", code=1).stdout, "refused  nowhere.txt  No such file")
-        self.assertRegex(self.make("text.txt", "-o", "text.txt/out.txt", code=1).stderr, r"^\[corpus\] .*text\.txt: ")
-        for output in ("/dev/null", "loop"):
-            self.assertIn("exists and is not a file", self.make("text.txt", "-o", output, code=1).stderr)
 
 
 class LargeText(CliTest):
