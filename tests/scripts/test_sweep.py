@@ -24,8 +24,8 @@ import unittest
 from unittest import mock
 
 from cli import BINARY, LONG, PATIENCE, ROOT, CliTest, Run, environment, read_csv, without_comparison
-from lib.base import files, processors  # in scripts, which cli.py puts on the path
-from lib.sweeps import grid, sweep_folder, sweep_time
+from lib.base import processors  # in scripts, which cli.py puts on the path
+from lib.sweeps import sweep_time
 from lib.sweeps.grid import GridPoint, labelled_keys, labels_of, load_sweep
 from lib.sweeps.sweep_folder import Locks, Table
 
@@ -41,12 +41,11 @@ BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "
 WILD = "--set train.optimizer=sgd --set model.norm=none --set train.grad_clip=0 --set train.lr=1e-3,0.01,100"
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
-# Mistakes of a sweep's file, of its parts beside the base, and of options; each with words of the message.
-OF_TEXTS = (
-    ("[]", "expected an object"), ('{"seeds": [1]}', "base: got null"), ('{"base": "no.json"}', "no file no.json"),
-    ('{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', "duplicate key 'train.lr'"),
-    ('{"base": "tiny.json"\n "grid": {}}', "line 2 column 2"), (b'{"base": "\xff"}', "utf-8"))
-OF_PARTS = (
+# Mistakes of a sweep's file (bytes), of its parts beside the base, and of options, each with words of the message.
+MISTAKES = (
+    (b"[]", "expected an object"), (b'{"seeds": [1]}', "base: got null"), (b'{"base": "no.json"}', "no file no.json"),
+    (b'{"base": "tiny.json", "grid": {"train.lr": [1], "train.lr": [2]}}', "duplicate key 'train.lr'"),
+    (b'{"base": "tiny.json"\n "grid": {}}', "line 2 column 2"), (b'{"base": "\xff"}', "utf-8"),
     ({"gird": 1}, "gird: unknown key; expected name, base, seeds"),
     ({"cases": [{"set": {}}]}, "cases: got", '{"name": "warm", "set": {'),
     ({"cases": [{"name": "", "set": {"train.lr": 1}}]}, "a case or a named value has an empty name"),
@@ -63,8 +62,7 @@ OF_PARTS = (
     ({"grid": {"batch": {"a": [1]}}}, "grid: batch: got", "or named values: {"),
     ({"grid": {"status": {"a": {"train.lr": 1}}}}, "grid: status: a key or column"),
     ({"grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}, "train.lr: set twice"),
-    ({"grid": {"a": {"b": {"train.lr": -1}}}}, "train.lr", "in a=b"))
-OF_OPTIONS = (
+    ({"grid": {"a": {"b": {"train.lr": -1}}}}, "train.lr", "in a=b"),
     ("none.json", "no file none.json"), ("sweep.json --set train.lr=1", "train.lr: set twice"),
     ("sweep.json --jobs 0", "from 1"), ("sweep.json --shard 3/2", "got 3/2; expected I/N"),
     ("sweep.json --shard ²/2", "got ²/2; expected I/N"), ("sweep.json --sed 2", "--sed"),
@@ -72,6 +70,8 @@ OF_OPTIONS = (
     ("sweep.json --seeds 100000", "400,000 runs; expected at most 100,000"),
     ("sweep.json --seeds 2 --seeds 3", "--seeds is given twice"),
     ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice, by two options --set"))
+TWO_AT_ONCE = (({"grid": {"train.lr": [-1, 0.1], "model.n_head": [2, 5]}},
+                 "train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="),)
 
 # A command `sweep.py tiny.json --out out` with further options, after a line of shell. It must end with `code`, train
 # the runs `trained` and no others, and leave the table `table` (None: not one of a sweep); `says` is found on stdout,
@@ -148,17 +148,9 @@ class SweepTest(CliTest):
     def sweep(self, *options, code=0, out="out", **parts):
         return self.script("sweep.py", self.file(**parts), "--out", out, *options, code=code)
 
-    def refused(self, *arguments, code=2, says=(), lines=1):
-        error = self.script("sweep.py", *arguments, code=code).stderr
-        self.assertEqual(len(error.splitlines()), lines, error)
-        for word in says:
-            self.assertIn(word, error)
-        self.assert_no_controls(error)
-
-    def begin(self, *options, out="out", **env):
-        return subprocess.Popen([*SWEEP, "sweep.json", "--out", out, *options], cwd=self.folder, env=environment(**env),
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                encoding="utf-8")
+    def begin(self, *options, **env):
+        return subprocess.Popen([*SWEEP, "sweep.json", "--out", "out", *options], stdin=subprocess.DEVNULL,
+                                **self.streams({"env": environment(**env)}))
 
     def stub(self, lines):
         """A program that runs these lines of shell before `train`. Returns the environment in which a sweep takes it
@@ -306,16 +298,20 @@ class Runs(SweepTest):
         self.assertEqual(labels_of(self.path("none")), {})
 
     def test_mistakes_are_named_before_anything_runs(self):
-        self.config()
-        for text, *words in (*OF_TEXTS, *((json.dumps({"base": "tiny.json", **parts}), *words)
-                                          for parts, *words in OF_PARTS)):
-            self.write("bad.json", text)
-            self.refused("bad.json", "--out", "never", says=words)
         self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
-        self.refused("sweep.json", "--out", "never", lines=2,
-                     says=["train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="])
-        for options, words in OF_OPTIONS:
-            self.refused(*options.split(), says=[words])
+        for lines, mistakes in ((1, MISTAKES), (2, TWO_AT_ONCE)):
+            for mistake, *words in mistakes:
+                if isinstance(mistake, dict):
+                    self.file("bad.json", **mistake)
+                elif isinstance(mistake, bytes):
+                    self.write("bad.json", mistake)
+                options = mistake if isinstance(mistake, str) else "bad.json"
+                with self.subTest(mistake):
+                    error = self.script("sweep.py", *options.split(), "--out", "never", code=2).stderr
+                    self.assertEqual(error.count("\n"), lines)
+                    self.assert_no_controls(error)
+                    for word in words:
+                        self.assertIn(word, error)
         self.assertFalse(os.path.exists(self.path("never")))
 
     def times(self):
@@ -335,6 +331,7 @@ class Runs(SweepTest):
                 env, files, times = self.stub(step.stub) if step.stub else {}, self.files(), self.times()
                 with self.subTest(story, step=step), mock.patch.dict(os.environ, {**env, **step.env}):
                     done = self.script("sweep.py", "tiny.json", "--out", "out", *step.options.split(), code=step.code)
+                    self.assert_no_controls(done.stdout + done.stderr)
                     self.assertRegex(done.stdout, step.says)
                     self.assertRegex(done.stderr, rf"\A{step.error}\Z")
                     changed = [name for name, time in self.times().items() if times.get(name) != time]
@@ -355,7 +352,7 @@ class Runs(SweepTest):
             self.end(process, code)
         self.assertEqual(self.statuses(), ["failed"] + ["done"] * 4)
 
-    def test_progress_on_a_terminal_and_in_a_pipe(self):
+    def test_progress_on_a_terminal(self):
         self.file(grid=FAST, seeds=[1, 2])
         # The second run begins when the line of progress has come.
         env = environment(TERM="xterm", **self.stub("[ -e begun ] && until grep -q '1 of 2 done, 1 running' shown; "
@@ -365,7 +362,6 @@ class Runs(SweepTest):
                                stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
         self.assertRegex(shown, rb"\r\x1b\[K1 of 2 done, 1 running, about \d+:\d\d left")
         self.assertRegex(shown, rb"\r\x1b\[Kdone +steps=2_seed=1 ")
-        self.assertNotRegex(self.sweep(grid=FAST, out="piped").stdout, "[\r\x1b]")
 
 
 class Killed(BaseException):
@@ -410,19 +406,18 @@ class Tables(unittest.TestCase):
             run.status = run.summary["status"]
 
     def kill_in(self, draw):
-        """Makes one of the next calls that write a file end the sweep, before or after it."""
-        calls = [draw.randrange(6)]
+        """Makes one of the next calls that replace a file end the sweep, before or after it."""
+        replace, calls = os.replace, [draw.randrange(6)]
 
-        def write(path, content):
+        def replace_or_end(new, old):
             calls[0] -= 1
             if calls[0] == 0:
                 raise Killed
-            files.write_atomically(path, content)
+            replace(new, old)
             if calls[0] == 1 and draw.random() < 0.5:
                 raise Killed
 
-        return (mock.patch.object(grid, "write_atomically", write),
-                mock.patch.object(sweep_folder, "write_atomically", write))
+        return mock.patch.object(os, "replace", replace_or_end)
 
     def test_every_finished_run_has_its_row(self):
         kills = 0
@@ -431,9 +426,9 @@ class Tables(unittest.TestCase):
                 draw, folder, sweeps = random.Random(number), pathlib.Path(root, "out"), {}
                 grids = draw.sample(range(len(self.GRIDS)), draw.choice((2, 3)))
                 for _ in range(draw.randint(3, 12)):
-                    chosen, patches = draw.choice(grids), self.kill_in(draw)
+                    chosen = draw.choice(grids)
                     try:
-                        with patches[0], patches[1]:
+                        with self.kill_in(draw):
                             if not sweeps.get(chosen, (None, []))[1]:  # killed before, or at its end
                                 sweeps[chosen] = self.opened(self.GRIDS[chosen], folder)
                             table, runs = sweeps[chosen]
@@ -495,22 +490,18 @@ class Stopped(SweepTest):
                 shutil.rmtree(self.path("out"))
         print(f"kills survived: {kills}, in {sweeps} sweeps", file=sys.stderr)
 
-    def test_the_runs_of_a_killed_sweep_save_their_state(self):
-        process = self.begin_and_wait_for_rows(grid=SLOW, seeds=[1])
-        process.kill()
-        process.communicate()
-        run = Run(self.path("out", "steps=10000000_seed=1"))
-        self.wait_for(lambda: run.summary["status"] != "running")
-        self.assertEqual(run.summary["status"], "interrupted")
-
     def test_signals_stop_it_and_save_the_runs(self):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores hangups, and the sweeps of this test would too
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        advice = "interrupted; go on with the same command\n"
+        for number, code, error in ((signal.SIGINT, 130, advice), (signal.SIGTERM, 130, advice),
+                                    (signal.SIGHUP, 130, advice), (signal.SIGUSR1, 130, advice),
+                                    (signal.SIGKILL, -signal.SIGKILL, "")):
             process = self.begin_and_wait_for_rows("--jobs", "2", grid=SLOW, seeds=[1, 2])
             process.send_signal(number)
-            self.assertEqual(self.end(process, 130)[1], "interrupted; go on with the same command\n")
+            self.assertEqual(self.end(process, code)[1], error)
             for name in self.folders():
                 run = Run(self.path("out", name))
+                self.wait_for(lambda run=run: run.summary["status"] != "running")
                 self.assertEqual((run.summary["status"], run.metadata("checkpoint.safetensors")["step"]),
                                  ("interrupted", str(run.summary["steps"])))
             self.assertFalse(os.path.exists(self.path("out", "summary.csv")))
