@@ -569,43 +569,34 @@ class Command(CompareTest):
             ["copy", "5", "10", "pre: no runs; 3 runs with the digits of one in half"]])
         self.assertRegex(last[-1], "^none: no such folder; .*; pre: no runs; post: no runs$")
 
-    def evaluated(self, run, rows, columns="step,tokens,val_loss"):
-        """The run, with a row of metrics.csv for each evaluation."""
-        self.write(f"runs/{run.folder.name}/metrics.csv", csv_text([columns.split(","), *rows]))
-        return run
-
     def test_what_a_target_takes(self):
-        """Steps, tokens and seconds to a loss, linear between evaluations."""
-        for run, losses in zip(self.pre, ((4, 3, 2), (4, 2, 1), (4, 4, 4))):
-            self.evaluated(run, [(10 * i, 640 * i, 3 * i * run.seed, loss) for i, loss in enumerate(losses, start=1)],
-                           "step,tokens,seconds,val_loss")
-        made = self.pre + self.post[:1]
-        figures = comparison(made, target=2.5)["runs"][0]["metrics"]
-        self.assertEqual([tuple(figures[f"{axis}_to_target"][key] for key in ("title", "mean", "n"))
-                          for axis in ("steps", "tokens", "seconds")],
-                         [("steps to 2.5", (25 + 17.5) / 2, 2), ("tokens to 2.5", (1600 + 1120) / 2, 2),
-                          ("seconds to 2.5", (7.5 + 10.5) / 2, 2)])
-        shown = self.printed(made, "--target", "2.5")
+        """Steps, tokens and seconds to a loss, linear between evaluations. One that the first evaluation has passed is
+        an upper bound, and so is a mean over such a run."""
+        logs = {"fast": (4, 3, 2), "faster": (4, 2, 1), "never": (4, 4, 4), "passed": (2.4, 2.3), "exactly": (2.5, 2.4)}
+        made = {name: self.made(f"runs/{name}", settings={"train.seed": seed}) for seed, name in enumerate(logs)}
+        for name, losses in logs.items():
+            made[name].write()
+            rows = [("step", "tokens", "val_loss", "seconds"),
+                    *((10 * i, 640 * i, loss, 3 * i) for i, loss in enumerate(losses, start=1))]
+            self.write(f"runs/{name}/metrics.csv", csv_text(row[:3 if name == "exactly" else 4] for row in rows))
+        for names, cells, at_most in (
+                (["fast"], ["25", "1,600", "7.5"], False), (["faster"], ["18", "1,120", "5.25"], False),
+                (["fast", "faster", "never"], ["21.2 ± 3.8", "1,360 ± 240", "6.4 ± 1.1"], False),
+                (["never"], ["-", "-", "-"], False), (["exactly"], ["10", "640", "-"], False),
+                (["passed"], ["≤ 10", "≤ 640", "≤ 3"], True),
+                (["passed", "fast"], ["≤ 18", "≤ 1,120", "≤ 5.25"], True)):
+            (entry,) = comparison([made[name] for name in names], target=2.5)["runs"]
+            figures = [entry["metrics"][f"{axis}_to_target"] for axis in ("steps", "tokens", "seconds")]
+            self.assertEqual([figure["text"] for figure in figures], cells)
+            self.assertEqual({figure["at_most"] for figure in figures}, {at_most})
+        self.assertEqual(self.cells([made["passed"]], "steps_to_target", "steps_to_target_at_most", "tokens_to_target",
+                                    target=2.5), [(10, True, 640)])
+        shown = self.printed([made["fast"], made["never"], *self.post[:1]], "--target", "2.5")
         self.assertRegex(shown, r"steps to 2.5 +tokens to 2.5 +seconds to 2.5\n")
-        self.assertRegex(shown, r" 21\.2 ± 3\.8 +1,360 ± 240 +9\.0 ± 1\.5\n")
         self.assertIn(
-            "\n- pre (1 of 3 seeds): no evaluation is at or below 2.5; the steps to it are those of the other seeds\n",
+            "\n- pre (1 of 2 seeds): no evaluation is at or below 2.5; the steps to it are those of the other seeds\n",
             shown)
         self.assertIn("\n- post: no evaluation is at or below 2.5\n", shown)  # no seed has steps to it
-
-    def test_a_target_that_the_first_evaluation_has_passed_is_an_upper_bound(self):
-        bound, between, exact = (
-            self.evaluated(run, [(200 * i, 800 * i, loss) for i, loss in enumerate(losses, start=1)])
-            for run, losses in zip(self.pre, ((2.4, 2.3), (2.6, 2.3), (2.5, 2.4))))
-        for made, text, at_most in (([bound], "≤ 200", True), ([exact], "200", False),
-                                    ([between, exact], "233 ± 33", False),
-                                    ([bound, between], "≤ 233", True)):  # the mean of 200 and 267 is a bound as well
-            (entry,) = comparison(made, target=2.5)["runs"]
-            figure = entry["metrics"]["steps_to_target"]
-            self.assertEqual((figure["text"], figure["at_most"]), (text, at_most))
-        self.assertEqual(self.cells([bound], "steps_to_target", "steps_to_target_at_most", "tokens_to_target",
-                                    target=2.5), [(200, True, 800)])
-        self.assertRegex(self.printed([bound], "--target", "2.5"), r"  +≤ 200  +≤ 800  +-\n")
 
     def test_nothing_raw_reaches_the_terminal(self):
         made = self.pre + [self.made(f"runs/{HOSTILE}{seed}", None, {"train.seed": seed}, status="diverged",
