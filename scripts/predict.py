@@ -35,13 +35,13 @@ from lib.base.tables import print_csv, text_table
 from lib.logs import np, safetensors_io
 from lib.logs.run_text import require_text
 from lib.logs.runs import Run, find_runs
-from lib.logs.sites import SITES
+from lib.logs.sites import HEAD_SITES, SITES
 from lib.theory.embedding_and_head import text_of_config
 from lib.theory.mean_field import TOLERANCE, allowed, first_step_fault, logged_sites, predict, resolved, tokens_of
 
 # ---- comparison with a measurement ------------------------------------------------------------------------------
 
-NAMES = (*SITES, "final", "logits")
+NAMES = (*SITES, *HEAD_SITES)
 KINDS = ("act", "act_grad")
 # squares  mean squares of values and gradients, an array (seeds, sites, 2) in the order of logged_sites; NaN where
 #          nothing is measured

@@ -75,7 +75,7 @@ def drawn(title, caption, groups, read, plot):
             try:
                 read(run)
                 good.append(run)
-            except (ScriptError, ValueError) as error:  # a damaged file is no reason to lose the page
+            except (ScriptError, ValueError) as error:  # a damaged log or weights file costs a picture alone
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
             kept.append(group.restricted_to(good))

@@ -1,9 +1,14 @@
 // Checks that the model of a config is wired as the config says.
 //
-// Each law holds for any weights, but for the last one, which is about the first weights. It is an exact
-// identity of the gradients or of logits, an equation written out again in plain loops, or a comparison with
-// derivatives of these equations or with double. A fault in the wiring breaks at least one law, as
+// Each law is an exact identity of the gradients or of logits, an equation written out again in plain loops, or a
+// comparison with derivatives of these equations or with double. All but the last hold for any weights: the law of
+// precision is tried on the config's first weights with their gains moved, the others on weights drawn by Xavier's
+// rule; the last is about the first weights themselves. Limits are constants. A law that does not apply to a
+// config, or says "chaotic", is no failure. A fault in the wiring breaks at least one law, as
 // tests/program/test_check_teeth.py shows by planting faults.
+//
+// To add a law: a function in identities.cpp, laws.cpp or equations.cpp, its declaration and a row of checks() in
+// check.cpp, before the first weights' (documents cite laws by number), and planted faults in that test.
 #pragma once
 
 #include <algorithm>

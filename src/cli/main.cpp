@@ -24,7 +24,7 @@ std::span<const Command* const> all_commands() {
 
 namespace {
 
-// Commands that are scripts: scripts/NAME.py.
+// Scripts whose names users give as commands: scripts/NAME.py.
 constexpr std::string_view script_commands[] = {"compare", "measure", "predict", "sweep"};
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }

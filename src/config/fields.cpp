@@ -337,7 +337,7 @@ const std::vector<Field> table = {
         "number of steps between rows of layers.csv, params.csv and heads.csv; 0: off",
         {.role = KeyRole::bookkeeping}),
     row("log.layers_first", logs(&LogConfig::layers_first), integer(0, max_steps),
-        "number of first steps that are logged one by one",
+        "number of first steps that are logged one by one; step 1 always is",
         {.role = KeyRole::bookkeeping}),
     row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
         "number of steps between checkpoints; 0: only at the end and when interrupted",

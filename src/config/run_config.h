@@ -46,7 +46,7 @@ struct TrainConfig {
   GemmMode gemm_mode() const { return {gemm, precision}; }
 
   // Pass::branch_progress of a step; infinity without branch warm-up. Training and its evaluations take it of
-  // the current step (Trainer::compute); eval, sample and probe of the step of the weights that they load
+  // the current step (Trainer::compute; after a resume Trainer::begin, for an evaluation that is still due); eval, sample and probe of the step of the weights that they load
   // (load_model; probe: at least step 1), and `check` of checked_step(). Transformer's block() applies it.
   double branch_progress(Index step) const {
     constexpr double done = std::numeric_limits<double>::infinity();

@@ -180,10 +180,10 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   for (const std::string& file : files) {
     const bool is_validation = texts.size() == paths.size();
     if (is_validation)
-      corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: a text cut elsewhere differs
+      corpus.hash = fnv1a("\xFF", corpus.hash);  // no byte of UTF-8: another cut, another hash
     texts.push_back(read_text(file));
-    corpus.hash = fnv1a(texts.back(), corpus.hash);
     if (texts.size() < paths.size() && !texts.back().ends_with('\n')) texts.back() += '\n';
+    corpus.hash = fnv1a(texts.back(), corpus.hash);
     for_each_character(texts.back(), "corpus", file, [&](char32_t c) {
       occurs[c] = true;
       ++characters;

@@ -114,10 +114,13 @@ double grad_first_last(const std::vector<ParameterRow>& rows, Index n_layer) {
 }
 
 double growth(const std::vector<SiteRow>& rows) {
-  const auto first = std::find_if(rows.begin(), rows.end(), [](const SiteRow& row) {
-    return row.id.layer == 1 && row.id.site == Site::stream;
-  });
-  return rows[rows.size() - 3].rms / first->rms;  // the rows of final and logits follow stream L
+  double first = 0, last = 0;
+  for (const SiteRow& row : rows) {
+    if (row.id.site != Site::stream) continue;
+    if (row.id.layer == 1) first = row.rms;
+    last = row.rms;
+  }
+  return last / first;
 }
 
 std::optional<double> branch_share(const std::vector<SiteRow>& rows) {

@@ -129,7 +129,7 @@ Index Trainer::start_from(const Parent& parent) {
   return record_.history["parent"]["step"];
 }
 
-// The first rank has read figures, weights and moments, and sends them to all.
+// Sends all that a checkpoint holds from the first rank, which alone has read it, to the others.
 void Trainer::send() {
   const std::string figures = ranks_.broadcast_text(Json(kept_figures(record_)).dump());
   set_figures(checkpoint_file, Json::parse(figures).get<Metadata>(), record_);

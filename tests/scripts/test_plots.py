@@ -65,7 +65,7 @@ class Plots(MadeRuns):
         runs = [self.make("pre"), self.make("pre2", train__seed=2), self.make("post", model__norm_placement="post",
                                                                               diverged=True, decay=1e-3)]
         self.has(self.plot("heatmap", *runs), "pre (geometric mean of 2 seeds)", "post (diverged at step 60)",
-                 "not finite", "diverged; beyond the scale: the colour of its end",
+                 "not finite, or no row", "diverged; beyond the scale: the colour of its end",
                  "gradient rms of the residual stream (nats per unit)")
         self.refused("plot.py", "heatmap", runs[0], "--site", "ffn_hidden", says="pre: layers.csv has no rows")
         self.refused("plot.py", "heatmap", self.make("p/seed-1", steps=(0,), probe=True), runs[0],
@@ -115,7 +115,7 @@ class Plots(MadeRuns):
         (bare / "config.json").write_text('{"model": 3}')
         self.refused("plot.py", "loss", bare, code=1, says="bare: damaged config.json: expected that of a run")
         (bare / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
-        self.refused("plot.py", "loss", bare, says="bare: damaged config.json")
+        self.refused("plot.py", "loss", bare, code=1, says="bare: damaged config.json")
 
     def test_a_log_that_is_not_one_trajectory_is_refused_with_its_line(self):
         folder = self.make("run")

@@ -184,7 +184,7 @@ class Report(MadeRuns):
         self.assertTrue((run / "report.html").is_file())
         self.refused("report.py", run, "-o", "x.png", says=r"-o x\.png: .* name ending in \.html or \.htm")
         (run / "summary.json").write_text("{")
-        self.refused("report.py", run, says="a: damaged summary.json")
+        self.refused("report.py", run, code=1, says="a: damaged summary.json")
 
 
 class Figures(CliTest):

@@ -62,7 +62,7 @@ def planned(grid, folder):
 
 def train(grid, seeds, folder):
     """Trains a grid of the course with these seeds instead of its own, below `folder`.
-    Returns {label: lib.groups.Group}."""
+    Returns {label: lib.compare.groups.Group}."""
     file = file_of(grid)
     spec = read_json(file)
     folder = Path(folder)

@@ -57,10 +57,7 @@ def restart(error, advice, topic=None):
     if (sys.executable != SYSTEM_PYTHON or "PYTHONPATH" in os.environ) and os.access(SYSTEM_PYTHON, os.X_OK):
         others = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         os.execve(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv], others)
-    if type(error) is ImportError:  # both are installed; metadata is read in this case alone
-        from importlib import metadata
-        versions = " and ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "matplotlib"))
-        error = f"{versions} do not load together: {str(error).splitlines()[0]}"
-        advice = "install both from one place, or remove the one that hides the distribution's"
-    print(f"[{topic or Path(sys.argv[0]).stem.removeprefix('to_')}] {error}; {advice}", file=sys.stderr)
+    if type(error) is ImportError:  # the package is there; ModuleNotFoundError has a type of its own
+        advice = "the package, or one that it needs, is damaged or of another version: install all from one place"
+    print(f"[{topic or Path(sys.argv[0]).stem}] {str(error).splitlines()[0]}; {advice}", file=sys.stderr)
     sys.exit(1)

@@ -2,7 +2,7 @@
 
 from lib.logs import np
 from lib.logs.runs import STEP_BYTES, UNLOGGED
-from lib.logs.sites import SITES, first_nonfinite, site_text
+from lib.logs.sites import HEAD_SITES, SITES, first_nonfinite, site_text
 
 MOST_STEPS = 20  # logged steps before a divergence over which growth is measured
 LEAST_GROWTH = 2.0  # a factor; less is not called growth
@@ -20,7 +20,7 @@ def divergence_text(run, step):
 def _growth_of_layers(run, step):
     """The largest growth of the sites' activations and gradients before the step, and at it where they are still
     finite; "" if nothing is logged."""
-    names, depth = (*SITES, "final", "logits"), run.value("model.n_layer")
+    names, depth = (*SITES, *HEAD_SITES), run.value("model.n_layer")
     if not (run.folder / "layers.csv").exists():
         return ""
     rows = run.rows("layers.csv", ("step", "layer", "rms", "grad_rms"), UNLOGGED, keep=("site", names), some=False,

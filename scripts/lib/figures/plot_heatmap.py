@@ -122,7 +122,7 @@ def mark_handles(maps):
     handles, values = [], np.concatenate([getattr(heat_map, name)[:, heat_map.first:].ravel() for heat_map in maps
                                           for name, *_ in QUANTITIES])
     if np.isnan(values).any():
-        handles.append(Patch(label="not finite", **HATCH))
+        handles.append(Patch(label="not finite, or no row", **HATCH))
     if (values == 0).any():
         handles.append(Patch(label="zero", facecolor=ZERO, edgecolor=MUTED))
     if any(heat_map.divergences for heat_map in maps):

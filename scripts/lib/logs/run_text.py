@@ -12,18 +12,13 @@ from lib.logs.safetensors_io import fnv1a
 
 def split_text(data):
     """(training text, validation text) of a resolved config's section `data`."""
-    text, *validation = ["".join(content.decode("utf-8-sig", "replace") for content in with_newlines(part))
+    text, *validation = ["".join(content.decode("utf-8-sig", "replace") for content in part)
                          for part in _contents(data)]
     if validation:
         return text, validation[0]
     # As training_characters() in src/data/corpus.cpp.
     train = math.floor((1 - data["val_fraction"]) * len(text) + 2 * sys.float_info.epsilon * len(text))
     return text[:train], text[train:]
-
-
-def with_newlines(contents):
-    """The contents of files, of which each but the last ends in a newline, as in load_corpus() of src/data/corpus.h."""
-    return [content if content.endswith(b"\n") else content + b"\n" for content in contents[:-1]] + contents[-1:]
 
 
 def require_text(data, known_hash, user):
@@ -39,7 +34,7 @@ def require_text(data, known_hash, user):
 @functools.lru_cache(maxsize=8)
 def text_hash(data):
     """The hash in a run's summary of the text that the section `data`, given as JSON, names."""
-    content = b"\xFF".join(map(b"".join, _contents(json.loads(data))))
+    content = b"\xFF".join(b"".join(part) for part in _contents(json.loads(data)))
     return f"{fnv1a(content):016x}"
 
 
@@ -50,4 +45,8 @@ def _paths(data):
 
 
 def _contents(data):
-    return [[Path(path).read_bytes() for path in part] for part in _paths(data)]
+    """The contents of the files of each part, of which each but the last gets a newline at its end if it has none, as
+    in load_corpus() of src/data/corpus.h."""
+    files = [[Path(path).read_bytes() for path in part] for part in _paths(data)]
+    return [[content if content.endswith(b"\n") else content + b"\n" for content in part[:-1]] + part[-1:]
+            for part in files]

@@ -83,9 +83,9 @@ class Run:
         except FileNotFoundError:
             raise ScriptError(f"{self}: no {name}; not a run folder") from None
         except (ValueError, RecursionError) as error:
-            raise ScriptError(f"{self}: damaged {name}: {error}") from None
+            raise ScriptError(f"{self}: damaged {name}: {error}", 1) from None
         if not isinstance(value, dict):
-            raise ScriptError(f"{self}: damaged {name}: not an object")
+            raise ScriptError(f"{self}: damaged {name}: not an object", 1)
         return value
 
     def rows(self, name, columns, hint="not a training run", keep=None, some=True, last=None, no_column=""):

@@ -15,7 +15,8 @@ NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}  # of 
 
 
 def read(path):
-    """The file's tensors as {name: array} and its metadata as {key: string}; ValueError if it is damaged."""
+    """The file's tensors as {name: array} and its metadata as {key: string}. ValueError: the header is damaged, or
+    tensors do not fit the file. The checksum of the data, which is slow in Python, is the program's to verify."""
     with open(path, "rb") as file:
         header = _header(file, path)
         body = memoryview(file.read())  # not bytes: each slice of those is a copy

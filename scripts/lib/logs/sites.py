@@ -7,7 +7,9 @@ from lib.logs.runs import UNLOGGED
 
 FIRST = "first"
 ROUNDING = 2.0**-24  # a cosine that is so near to 1 is 1 in float32
+# Of a block, as src/engine/core/sites.h has them; layer L + 1 has HEAD_SITES.
 SITES = ("stream", "attn_in", "attn_out", "stream_mid", "ffn_in", "ffn_hidden", "ffn_out")
+HEAD_SITES = ("final", "logits")
 
 
 def first_nonfinite(run):

@@ -5,7 +5,7 @@ import math
 import tempfile
 from pathlib import Path
 
-from lib.base.command import ScriptError, ask, printable
+from lib.base.command import ScriptError, argument, ask, printable
 from lib.base.keys import require_every_key
 from lib.logs import np, run_weights, safetensors_io
 from lib.logs.run_text import require_text, split_text
@@ -38,21 +38,25 @@ class Model:
             raise ScriptError(message, 1) from None
         self.weights = {name: array for name, array in tensors.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
-        self.path, self.vocabulary, self.text_hash = printable(path), metadata.get("vocab"), metadata.get("corpus", "")
-        self.tensors = tensors if "act.0.stream" in tensors else self.dump(self.weights)
+        self.file, self.path = path, printable(path)
+        self.vocabulary, self.text_hash = metadata.get("vocab"), metadata.get("corpus", "")
+        self.tensors = tensors if "act.0.stream" in tensors else self.dump()
         layers = range(self.config["model"]["n_layer"] + 1)
         self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in layers]
 
-    def dump(self, weights):
-        """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step. ScriptError:
-        the text has changed since the model was trained."""
+    def dump(self, weights=None):
+        """Every tensor of the batch, computed by `normscope probe` from these weights at the model's step, or from its
+        file, whose checksum the program verifies. ScriptError: the file is damaged, or the text has changed since the
+        model was trained."""
         require_text(self.config["data"], self.text_hash, self.path)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "config.json").write_text(json.dumps(self.config), encoding="utf-8")
-            floats = {key: array.astype(np.float32) for key, array in weights.items()}
-            safetensors_io.write(folder / "weights", floats, {"step": self.step})
-            process = ask("probe", folder / "config.json", "--from", folder / "weights", "--dump", folder / "dump",
+            file = self.file if weights is None else folder / "weights"
+            if weights is not None:
+                floats = {key: array.astype(np.float32) for key, array in weights.items()}
+                safetensors_io.write(file, floats, {"step": self.step})
+            process = ask("probe", folder / "config.json", "--from", argument(file), "--dump", folder / "dump",
                           "--out", folder / "probe", purpose="computes the tensors")
             if process.returncode != 0:
                 last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1]

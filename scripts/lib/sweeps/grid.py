@@ -14,7 +14,7 @@ from pathlib import Path
 from lib.base.command import ScriptError, argument, ask, printable, program
 from lib.base.files import JSON, read_json, repeated, write_atomically
 
-# Columns of summary.csv, members of the runs' summary.json.
+# The last columns of summary.csv, members of the runs' summary.json. With others, tables of earlier sweeps are refused.
 METRICS = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds",
            "tokens_per_s")
 NAMED = {"small": {"train.batch_size": 2, "train.steps": 1200}}  # an example of named values of a grid entry

@@ -93,8 +93,8 @@ class Table:
         except csv.Error:
             header, rows = [], []
         if header[:1] != ["name"] or header[-len(RESULTS):] != RESULTS:
-            raise ScriptError(f"{printable(self.path)}: is no table of a sweep, and would be replaced by one; move it "
-                              "away, or choose another folder with --out DIR")
+            raise ScriptError(f"{printable(self.path)}: is no table of a sweep, or one of another version with other "
+                              "columns; move it away, and it is written anew, or choose another folder with --out DIR")
         return header[1:-len(RESULTS)], {row[0]: dict(zip(header, row)) for row in rows if row}
 
     def add(self, run):

@@ -32,7 +32,7 @@ from lib.base.keys import PLACEMENTS, placements
 from lib.logs import np
 from lib.logs.run_text import require_text
 from lib.logs.runs import Run
-from lib.logs.sites import SITES
+from lib.logs.sites import HEAD_SITES, SITES
 from lib.theory.embedding_and_head import embedded, head_of, text_of_config
 from lib.theory.gaussian import FUNCTIONS, POINTWISE, NoPrediction, correlations, mean_square
 from lib.theory.sublayers import STATISTICS, Collected, normed, sublayer, variance_of
@@ -126,7 +126,7 @@ Prediction = namedtuple("Prediction", "sites layers loss amplification spread")
 def logged_sites(n_layer):
     """[(layer, site)] of the rows of a step in layers.csv."""
     return [(0, "stream"), *((layer, site) for layer in range(1, n_layer + 1) for site in (*SITES[1:], "stream")),
-            (n_layer + 1, "final"), (n_layer + 1, "logits")]
+            *((n_layer + 1, site) for site in HEAD_SITES)]
 
 
 def tokens_of(config):
@@ -183,8 +183,8 @@ def predict(config, text=None, tokens=None, narrow=False):
         gradient = back(gradient)
     sites = {site: (_root(site, collected.squares[site]), _root(site, collected.gradient_squares[site]))
              for site in logged_sites(model["n_layer"])}
-    # A mean square over C features has the relative variance 2/C. That of a branch varies by 4/C to 7/C over seeds, of
-    # attention and of an FFN with F = C, which reaches the stream by its share. A rms varies half as much.
+    # A mean square over C features has the relative variance 2/C. That of a branch varies over seeds by 4/C, of
+    # attention, to 8/C, of an FFN of gelu with F = C, and reaches the stream by its share. A rms varies half as much.
     spread = math.sqrt((2 + 8 * squared_shares) / model["d_model"]) / 2
     return Prediction(sites, collected.layers, loss, noise, spread)
 

@@ -44,8 +44,9 @@ class TapListener {
   virtual void on_value(SiteId id, const Matrix<Real>& value) = 0;
   virtual void on_gradient(SiteId id, const Matrix<Real>& gradient) = 0;
 
-  // The result of each op of a pass that records, and its gradient when that is final. Both may be modified; other
-  // values may share a gradient's buffer (alias_gradient()).
+  // The result of each op of a pass that records, and its gradient when that is final. A listener may modify both,
+  // as an op's backward may not; a modified gradient changes for each value that shares its buffer
+  // (alias_gradient()).
   virtual void on_result(const Matrix<Real>& /*value*/) {}
   virtual void on_result_gradient(const Matrix<Real>& /*gradient*/) {}
   // A sublayer's branch: the tensor that is added to alpha times the stream before the sublayer. `output` is

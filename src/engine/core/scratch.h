@@ -10,8 +10,9 @@
 
 namespace normscope {
 
-// `count` uninitialised elements of the calling thread, aligned to a cache line, valid until its next call
-// with the same types. Uses with overlapping lifetimes need different Tags. Element: a number, or another
+// `count` uninitialised elements, aligned to a cache line. The calling thread owns them until it ends; other
+// threads may use them too. They are valid until the owner's next call with the same types, and the owner of a
+// parallel loop computes blocks of it. Uses with overlapping lifetimes need different Tags. Element: a number, or another
 // type that needs no destructor. Throws std::bad_alloc.
 template <class Element, class Tag>
 Element* thread_scratch(Index count) {

@@ -126,8 +126,9 @@ class ParameterBuffer {
 };
 
 // Draw every matrix and embedding from (seed, its name) alone: unit normals or uniforms, scaled by the
-// config's init. Gains start at 1, biases and ReZero's scales at 0. So configs that differ in norm or
-// placement share their weights, but for the factors that a placement puts on them.
+// config's init. Gains start at 1, biases and shifts at 0, alpha and scales of branches at the values of their
+// keys. So configs that differ in norm or placement share their weights, but for factors: those of the placement,
+// and init.residual_scaling, whose default is the placement's.
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBuffer<Real>& parameters);

@@ -3,8 +3,9 @@
 // The headers of this folder are included only by kernels/isa/*.cpp, which define NORMSCOPE_NAMESPACE (a namespace
 // name) and NORMSCOPE_VECTOR_BYTES and are compiled with that instruction set's flags. Nothing here may be
 // called or inlined elsewhere: everything lives in the namespace of its instruction set. Do not call inline
-// functions of <cmath> or <algorithm>. Each file compiles a copy of its own, and the linker keeps one of them
-// for the whole program: if that is the copy with AVX-512, older processors cannot run it.
+// functions of <cmath>, <algorithm> or other headers, unless they are always inlined or templates on a type of
+// this namespace. Each file compiles a copy of its own, and the linker keeps one of them for the whole program: if
+// that is the copy with AVX-512, older processors cannot run it. tests/program/test_builds.py looks for such copies.
 //
 // The types are the compilers' vector extension (GCC and Clang), so + - * / and comparisons work as on
 // scalars. Every instruction set computes the same bits, if it has a fused multiply-add: NOTES.md says how.
