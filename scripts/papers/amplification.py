@@ -36,11 +36,8 @@ def outcomes(runs, rate):
 
 def count_out_of_order(runs):
     """How many models did not learn although one of larger A did, at the same rate."""
-    count = 0
-    for rate in RATES:
-        learnt = [good for _, good in outcomes(runs, rate)]
-        count += sum(not good and any(learnt[i:]) for i, good in enumerate(learnt))
-    return count
+    learnt = [[good for _, good in outcomes(runs, rate)] for rate in RATES]
+    return sum(not good and any(row[i:]) for row in learnt for i, good in enumerate(row))
 
 
 def limit(runs, rate):

@@ -16,16 +16,13 @@ MEASURES = {"tokens": token_cosines, "amplification": amplification}
 
 
 def claims(runs):
-    def after_last_block(scale, depth):
-        return float(runs.measured("tokens", **SCALES[scale], **DEPTHS[depth])[0, 0, -1])
-
     distances = [abs(measured - expected) for row in runs.rows for measured, expected in zip(*row["tokens"])]
     yield Claim("cosine of two tokens less theory's: the worst layer of all models", max(distances), 0, 0.05)
     for scale, depth, low, high in (
             ("branches × 1", "L 6", 0.8, 0.95), ("branches × 1", "L 12", 0.97, 1), ("branches × 1", "L 48", 0.99, 1),
             ("branches × L^-½", "L 6", 0.15, 0.3), ("branches × L^-½", "L 48", 0.15, 0.3)):
-        yield Claim(f"{scale}, {depth}: cosine of two tokens after the last block", after_last_block(scale, depth), low,
-                    high)
+        yield Claim(f"{scale}, {depth}: cosine of two tokens after the last block",
+                    runs.measured("tokens", **SCALES[scale], **DEPTHS[depth])[0, 0, -1], low, high)
     for depth in ("L 12", "L 24", "L 48"):
         yield stays_at_unigram(f"branches × 1, {depth}", runs.loss(branch_scale="1", **DEPTHS[depth]))
     for depth, values in DEPTHS.items():
