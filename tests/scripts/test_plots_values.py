@@ -2,6 +2,8 @@
 """Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads,
 levels."""
 
+import copy
+import itertools
 import json
 import math
 import re
@@ -11,7 +13,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from made_runs import SCRIPTS, MadeRuns
+from made_runs import CONFIG, SCRIPTS, MadeRun, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
 from lib.figures import (curves, layout, panels, plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap,
@@ -128,59 +130,52 @@ class Axes(MadeRuns):
 class Styles(MadeRuns):
     """The distinction of lines, and that a figure leaves no setting behind."""
 
-    def groups(self, placements, norms=("layernorm",)):
-        self.made = getattr(self, "made", 0) + 1
-        runs = [Run(self.make(f"{self.made}/{placement}-{norm}", model__norm_placement=placement, model__norm=norm))
-                for placement in placements for norm in norms]
-        return layout.styled(group_by_config(runs))
+    def groups(self, **grid):
+        """The groups of a sweep over a grid, {key: values}, whose runs have no files."""
+        sweep = self.root / f"sweep-{len(list(self.root.iterdir()))}"
+        sweep.mkdir()
+        (sweep / ".lock").touch()
+        made = []
+        for values in itertools.product(*grid.values()):
+            config = copy.deepcopy({**CONFIG, "name": str(len(made))})
+            for key, value in zip(grid, values):
+                section, name = key.split("__")
+                config[section][name] = value
+            made.append(MadeRun(sweep / str(len(made)), config, {"status": "done"}))
+        return layout.styled(group_by_config(made))
 
     def test_a_placement_has_one_colour_in_every_figure(self):
-        every = {group.placement: group for group in self.groups(PLACED)}
+        every = {group.placement: group for group in self.groups(model__norm_placement=PLACED)}
         self.assertEqual(len({(g.color, g.dash) for g in every.values()}), len(PLACED))
         for some in (["sandwich", "pre"], ["post", "peri", "sandwich"]):
-            for group in self.groups(some, ("layernorm", "rmsnorm")):
+            for group in self.groups(model__norm_placement=some, model__norm=["layernorm", "rmsnorm"]):
                 self.assertEqual(group.color, every[group.placement].color)
                 self.assertEqual(group.dash, layout.LINES["rmsnorm" in group.label])
 
-    def test_many_numbers_have_a_ramp_of_colours_and_no_two_lines_look_alike(self):
-        rates = [round(0.001 * i, 3) for i in range(1, 26)]
-        for placements, some in ((["pre"], rates), (["pre", "post"], rates[:15])):
-            groups = layout.styled(group_by_config([
-                Run(self.make(f"{len(some)}/{placement}-{rate}", steps=(1,), model__norm_placement=placement,
-                              train__lr=rate)) for placement in placements for rate in some]))
-            self.assertEqual(len({(g.panel, g.color, g.dash, g.marker) for g in groups}), len(groups))
-            self.assertEqual(len({g.color for g in groups}), len(some))
-        *_, notes = layout.split_by_values(groups + groups[:2], lambda group: group is not groups[0])
-        self.assertEqual(notes, ["Without a finite value: pre · lr 0.001.", "Without a finite value: pre · lr 0.001.",
-                                 "2 of the lines look like others; name fewer runs."])
-
-    def test_more_lines_than_one_panel_can_hold_get_panels_of_their_own(self):
-        few = self.groups(["pre", "post"], ["layernorm", "rmsnorm"])
-        self.assertEqual(len(layout.facets(few)), 1)
-        many = self.groups([name for name in PLACED if name not in ("rezero", "none")], ["layernorm", "rmsnorm"])
-        parts = layout.facets(many)
-        self.assertEqual([title for title, _ in parts], ["layernorm", "rmsnorm"])
-
-    def test_a_grid_of_three_keys_is_told_by_colour_panel_and_dash(self):
-        runs = [Run(self.make(f"{placement}-{depth}-{rate}", model__norm_placement=placement, model__n_layer=depth,
-                              train__lr=rate))
-                for placement in ("pre", "post") for depth in (2, 3, 4) for rate in (0.1, 0.2, 0.3)]
-        groups = layout.styled(group_by_config(runs))
-        self.assertEqual([title for title, _ in layout.facets(groups)], ["L 2", "L 3", "L 4"])
-        self.assertEqual({(g.color, g.dash) for g in groups},
-                         {(color, dash) for color in layout.PALETTE[:2] for dash in layout.LINES})
+    def test_no_two_lines_of_a_grid_look_alike(self):
+        rates, pair, norms = [round(0.001 * i, 3) for i in range(1, 26)], ["pre", "post"], ["layernorm", "rmsnorm"]
+        for grid, titles, colors, dashes in (
+                ({"model__norm_placement": pair, "model__norm": norms}, [""], 2, 2),
+                ({"model__norm_placement": PLACED, "model__norm": norms}, norms, 7, 2),
+                ({"train__lr": rates}, [""], 25, 3),
+                ({"model__norm_placement": pair, "train__lr": rates[:15]}, [""], 15, 2),
+                ({"model__norm_placement": pair, "model__n_layer": [2, 3, 4], "train__lr": [0.1, 0.2, 0.3]},
+                 ["L 2", "L 3", "L 4"], 2, 3)):
+            groups = self.groups(**grid)
+            with self.subTest(grid):
+                self.assertEqual([title for title, _ in layout.facets(groups)], titles)
+                self.assertEqual([len({g.color for g in groups}), len({g.dash for g in groups})], [colors, dashes])
+                self.assertEqual(len({(g.panel, g.color, g.dash, g.marker) for g in groups}), len(groups))
         self.assertEqual([handle.get_label() for handle in layout.group_handles(groups)],
                          ["pre", "post", "lr 0.1", "lr 0.2", "lr 0.3"])
+        *_, notes = layout.split_by_values(groups + groups[:2], lambda group: group is not groups[0])
+        self.assertEqual(notes, ["Without a finite value: pre · L 2 · lr 0.1."] * 2
+                         + ["2 of the lines look like others; name fewer runs."])
 
     def test_a_label_that_begins_with_an_underscore_is_in_the_legend(self):
-        folders = []
-        for name in ("_one", "_two"):
-            text = self.root / f"{name}.txt"
-            text.write_text(name, encoding="utf-8")
-            folders.append(self.make(f"{name}/run", data__path=str(text)))
-        for kind in ("layers", "loss"):
-            (legend, *_) = plot.figure(kind, *folders).legends
-            self.assertEqual([text.get_text() for text in legend.get_texts()], ["_one", "_two"], kind)
+        with layout.look():
+            figure, _ = layout.new_figure(1, 1, 3, "", "", [layout.line_handle("_one", layout.INK, "-", "o")])
+        self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()], ["_one"])
 
     def test_factors_of_the_depth_in_words(self):
         for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"),
