@@ -194,8 +194,6 @@ TEST_CASE("headers that contradict the file or the format are refused") {
       {R"({"t":5})", malformed},
       {R"([])", "not a JSON object"},
       {R"({"t":)", "syntax error"},
-      {std::string("{\0}", 3), "a NUL byte"},
-      {R"({"t":)" + std::string(200'000, '['), "levels of nesting"},
       {R"({")" + std::string(100'000, 'x') + "\":1}", malformed},
       {R"({"__metadata__":{"checksum":"0123456789abcdef"},)"
        R"("t":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})",
