@@ -18,6 +18,7 @@ from cli import ROOT, VOCABULARY, CliTest, Run, merged
 from made_runs import MadeRun, resolved
 
 import compare  # in scripts, which cli.py puts on the path
+from lib.base import files
 from lib.base.tables import csv_text
 from lib.compare import pairs
 from lib.compare.comparison import METRICS, comparison
@@ -370,41 +371,28 @@ class NamedValues(CompareTest):
 
 
 class Unfinished(CompareTest):
-    def test_a_killed_run_has_the_figures_of_its_last_checkpoint(self):
-        """They are those of an undisturbed run of so many steps, whose checkpoint is its last act; a run that was
-        killed before any has none."""
-        changes = {"train": {"steps": 10_000_000, "schedule": "constant"}, "eval": {"every": 20},
-                   "checkpoint": {"every": 20}}
-        process = self.start("train", self.config(changes), "--out", "run", "--quiet")
-        run = Run(self.path("run"))
-        self.wait_for(lambda: os.path.exists(run.file("checkpoint.safetensors")))
-        self.assertIn(": running at step ", self.remarks("unfinished", find_runs([run.path], ""))[0])
-        process.kill()
-        process.communicate()
-        steps, rows = run.summary["steps"], run.rows("metrics.csv")
-        self.assertIn(f": stopped at step {max(steps, int(rows[-1]['step'])):,} of 10,000,000; ",
-                      self.remarks("unfinished", find_runs([run.path], ""))[0])
-        if steps == 0:  # killed between the checkpoint and its summary
-            return
-        whole = self.train("whole", merged(changes, {"train": {"steps": steps}}))
-        for key in ("final_train_loss", "best_val_loss", "best_step", "grad_first_last", "growth", "branch_share",
-                    "trajectory_hash", "params", "corpus_hash"):
-            self.assertEqual(run.summary[key], whole.summary[key], key)
-        self.assertEqual((run.summary["status"], run.summary["final_val_loss"]), ("running", None))
-        (entry,) = comparison(find_runs([run.path], ""))["runs"]
-        self.assertEqual((entry["status"], entry["metrics"]["growth"]["mean"]), ("stopped", whole.summary["growth"]))
-
-    def test_a_resumed_run_never_has_figures_of_steps_to_come(self):
-        """Killed as soon as it has begun again, after it had diverged behind its checkpoint."""
-        run = self.train("run", {"train": {"steps": 30}})
-        wild = {**run.summary, "status": "diverged", "steps": 29, "growth": 9.0}
-        self.write("run/summary.json", json.dumps(wild))
-        os.mkdir(self.path("blocker"))
+    def test_a_run_that_ends_before_its_end_has_the_figures_of_its_last_checkpoint(self):
+        """They are those of an undisturbed run of so many steps, as soon as it has begun again too, though it had
+        diverged behind its checkpoint."""
+        whole, run = (self.train(name, {"train": {"steps": steps, "schedule": "constant"}})
+                      for name, steps in (("whole", 30), ("run", 20)))
+        figures = {20: run.summary, 30: whole.summary}
+        self.write("run/summary.json", json.dumps({**run.summary, "status": "diverged", "steps": 29, "growth": 9.0}))
         os.remove(run.file("model.safetensors"))
-        os.rename(self.path("blocker"), run.file("model.safetensors"))  # the run fails there, as if killed
-        self.normscope("train", "--resume", "run", "--set", "train.steps=31", code=1)
-        self.assertEqual((run.summary["status"], run.summary["steps"]), ("running", 30))
-        self.assertNotEqual(run.summary["growth"], 9.0)
+        os.mkdir(run.file("model.safetensors"))  # the run fails there, at its end, as if killed
+        for steps, saved in ((21, 20), (31, 30)):
+            self.normscope("train", "--resume", "run", "--set", f"train.steps={steps}", code=1)
+            for key in ("final_train_loss", "best_val_loss", "best_step", "grad_first_last", "growth", "branch_share",
+                        "trajectory_hash", "params", "corpus_hash"):
+                self.assertEqual(run.summary[key], figures[saved][key], key)
+            self.assertEqual((run.summary["status"], run.summary["steps"]), ("running", saved))
+        self.assertIsNone(run.summary["final_val_loss"])
+        unfinished = find_runs([run.path], "")
+        self.assertIn(": stopped at step 31 of 31; ", self.remarks("unfinished", unfinished)[0])
+        (entry,) = comparison(unfinished)["runs"]
+        self.assertEqual((entry["status"], entry["metrics"]["growth"]["mean"]), ("stopped", whole.summary["growth"]))
+        files.lock(run.path)
+        self.assertIn(": running at step 31 of 31; ", self.remarks("unfinished", find_runs([run.path], ""))[0])
 
 
 class Command(CompareTest):
@@ -548,14 +536,13 @@ class Command(CompareTest):
         hand_in("others", seeds=(11, 12, 13, 14))
         hand_in("half", parts=[POST])
         hand_in("beta2", {"train.beta2": 0.9})
-        hand_in("steps", {"train.steps": 102})
         hand_in("seeds", seeds=[2])
         hand_in("text", corpus_hash="another")
         shutil.copytree(self.path("half"), self.path("copy"))
         for folder in ("right", "others"):
             self.assertEqual(self.compare(folder, "--check", "ranges.md"),
                              f"{folder}: 10 of 10 means are in the ranges of ranges.md\n")
-        done = self.script("compare.py", "half", "beta2", "steps", "seeds", "text", "copy", "none", "--check",
+        done = self.script("compare.py", "half", "beta2", "seeds", "text", "copy", "none", "--check",
                            "ranges.md", "--csv", code=1)
         columns, *rows, last = csv.reader(io.StringIO(done.stdout))
         self.assertEqual(columns, ["folder", "as_asked", "asked", "remarks"])
@@ -563,7 +550,6 @@ class Command(CompareTest):
         self.assertEqual(rows, [
             ["half", "5", "10", "pre: no runs; 3 runs with the digits of one in copy"],
             ["beta2", "0", "10", both("train.beta2 0.9, expected 0.99")],
-            ["steps", "0", "10", both("train.steps 102, expected 2")],
             ["seeds", "0", "10", both("1 of 3 seeds are done")],
             ["text", "0", "10", both("another text")],
             ["copy", "5", "10", "pre: no runs; 3 runs with the digits of one in half"]])
