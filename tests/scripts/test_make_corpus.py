@@ -10,6 +10,8 @@ import zipfile
 
 from cli import LONG, ROOT, TEXT, CliTest, run_script
 
+from lib.figures.layout import Figure, FigureCanvasAgg, look  # in scripts, which cli.py puts on the path
+
 SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = ("<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body>"
         "<p>Whales &amp; <b>waves</b>.</p></body></html>")
@@ -79,14 +81,11 @@ class MakeCorpus(CliTest):
 
     @unittest.skipUnless(shutil.which("pdftotext"), "no pdftotext")
     def test_train_on_a_pdf_and_on_this_project(self):
-        from lib.logs import np  # after cli, which tells where scripts are
-        from lib.figures.layout import Figure, look
         figure = Figure()
         for i in range(12):
             figure.text(0.1, 0.9 - i / 15, f"The norm stands before each sublayer, line {i}.")
         with look():
             figure.savefig(self.path("paper.pdf"))
-        self.assertIsNotNone(np)
         done = self.make("paper.pdf", os.path.join(ROOT, "src", "engine", "ops"), "-o", "out.txt")
         self.assertIn("  paper.pdf  pdftotext", done.stdout)
         self.assertIn("The norm stands before each sublayer, line 3.\n", self.text())
@@ -111,7 +110,6 @@ class MakeCorpus(CliTest):
 
     @unittest.skipUnless(LONG and shutil.which("tesseract"), "the long form, with tesseract")
     def test_images(self):
-        from lib.figures.layout import Figure, FigureCanvasAgg, look
         figure = Figure(figsize=(6, 1.5))
         FigureCanvasAgg(figure)
         figure.text(0.05, 0.4, "Norms before sums", size=32)
@@ -128,13 +126,6 @@ class LargeText(CliTest):
         self.write("large.txt", (TEXT * (size // len(TEXT) + 1))[:size])
         peak, _ = self.peak_rss_mb("train", step, "--out", "run", "--set", "data.path=large.txt")
         self.assertLess(peak, 6 * (size >> 20) + 16)  # 16 MiB for the program itself
-
-    def test_one_that_no_memory_holds_is_named_with_its_figure(self):
-        self.write("huge.txt", "a")
-        os.truncate(self.path("huge.txt"), 1 << 42)
-        message = self.normscope("train", self.config({"data": {"path": "huge.txt"}}), "--out", "run", code=2).stderr
-        self.assertRegex(message, r"^\[\w+\] \S*huge\.txt: a text of 4194304 MiB takes up to 25165824 MiB of memory, "
-                                  r"and .*use a shorter text")
 
 
 if __name__ == "__main__":

@@ -120,11 +120,9 @@ class MadeRuns(unittest.TestCase):
             summary |= {"status": "diverged", "first_nonfinite": {"step": steps[-1], "layer": 1, "site": "stream"}}
         write_run(folder, config, {"status": "probe"} if probe else summary)
         (folder.parent / ".lock").touch()
-        (folder / "layers.csv").write_text("\n".join(layers) + "\n", encoding="utf-8")
-        (folder / "heads.csv").write_text("\n".join(heads) + "\n", encoding="utf-8")
-        (folder / "params.csv").write_text("\n".join(params) + "\n", encoding="utf-8")
-        if not probe:
-            (folder / "metrics.csv").write_text("\n".join(metrics) + "\n", encoding="utf-8")
+        logs = {"layers": layers, "heads": heads, "params": params, "metrics": metrics}
+        for name in [*logs][:3 if probe else 4]:
+            (folder / f"{name}.csv").write_text("\n".join(logs[name]) + "\n", encoding="utf-8")
         return folder
 
     def call(self, script, *args, start=(sys.executable,), **options):
