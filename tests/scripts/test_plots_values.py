@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from made_runs import CONFIG, SCRIPTS, MadeRun, MadeRuns
+from made_runs import CONFIG, NGRAMS, SCRIPTS, MadeRun, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
 from lib.figures import (curves, layout, panels, plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap,
@@ -322,14 +322,11 @@ class Styles(MadeRuns):
                          (["lr 0.1"], ["Alike here, and drawn once: lr 0.1, lr 0.2."]))
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
-        done, killed = self.make("done"), self.make("killed")
-        (killed / "summary.json").unlink()
-        self.assertIn("unigram", plot_loss.common_levels([Run(done), Run(killed)]))
-        live = self.make("live")
-        summary = json.loads((live / "summary.json").read_text())
-        summary = {key: value for key, value in summary.items() if key not in plot_loss.NGRAMS}
-        (live / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
-        self.assertIn("unigram", plot_loss.common_levels([Run(live), Run(done)]))
+        live = {"vocab": 9, "corpus_hash": "0123456789abcdef"}
+        done, split = MadeRun("done", CONFIG, live | NGRAMS), {**CONFIG, "data": {**CONFIG["data"], "val_fraction": 0.2}}
+        for config, summary, levels in ((CONFIG, {}, done.summary), (CONFIG, live, done.summary), (split, live, {})):
+            for runs in ([done, MadeRun("other", config, summary)], [MadeRun("other", config, summary), done]):
+                self.assertEqual(plot_loss.common_levels(runs).get("unigram"), levels.get("unigram"))
 
     def test_bands_of_heads_and_uniform_levels(self):
         groups = layout.styled(group_by_config([Run(self.make("a"))]))
