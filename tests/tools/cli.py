@@ -282,9 +282,9 @@ class CliTest(unittest.TestCase):
         self.assert_no_controls(result.stderr)
 
     def files(self):
-        """{path: its link or content} of all files of the test."""
-        paths = [path for path in Path(self.folder).rglob("*") if path.is_symlink() or path.is_file()]
-        return {path: os.readlink(path) if path.is_symlink() else path.read_bytes() for path in paths}
+        """{path: what a write or a replacement changes} of all files and links of the test."""
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+        return {path: (about.st_ino, about.st_size, about.st_mtime_ns) for path in paths for about in [os.lstat(path)]}
 
     def script(self, name, *arguments, code=0):
         """Runs a script of scripts/, which must exit with `code`, and be silent on stderr where that is 0."""
