@@ -14,8 +14,8 @@ import shutil
 import unittest
 from unittest import mock
 
-from cli import ROOT, VOCABULARY, CliTest, Run, merged
-from made_runs import MadeRun, resolved
+from cli import ROOT, VOCABULARY, CliTest, Run, merged, write_run
+from made_runs import resolved
 
 import compare  # in scripts, which cli.py puts on the path
 from lib.base import files
@@ -26,6 +26,7 @@ from lib.compare.configs import configs_of
 from lib.compare.groups import group_by_config
 from lib.compare.ranges import tables_in
 from lib.figures import layout
+from lib.logs import runs
 from lib.logs.runs import find_runs
 
 HOSTILE = "a\x1b[31m\nb\x07\u202ec,\"d"
@@ -79,8 +80,13 @@ class CompareTest(CliTest):
         """A run without files, whose summary has this final_val_loss and what else is given. `settings`: {dotted key:
         value}."""
         (config,) = resolved(self.path("tiny.json"), settings)
-        return MadeRun(self.path(folder), {**config, "name": settings.get("name", os.path.basename(folder))},
-                       {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
+        return runs.Run(self.path(folder), {**config, "name": settings.get("name", os.path.basename(folder))},
+                        {**SUMMARY, "final_val_loss": loss, "best_val_loss": loss, **summary})
+
+    def save(self, *made):
+        """Makes the folders of runs, without logs."""
+        for run in made:
+            write_run(run.folder, run.config, run.summary)
 
     def seeds(self, losses, settings={}, name="a", **summary):
         """Runs name-1, name-2, …: a seed for each loss; or seeds and losses from a dict."""
@@ -182,8 +188,7 @@ class GroupsAndLabels(CompareTest):
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
         """Line separators in a cell begin no row of the sweep's table."""
         names = ["path=c,\u2028b", "path=b\x85,a", "path=a\x0bb"]
-        for name in names:
-            self.made(f"runs/{name}").write()
+        self.save(*(self.made(f"runs/{name}") for name in names))
         self.write("runs/summary.csv", csv_text([["name", "train.lr"], *([name, name] for name in names)]))
         self.assertEqual([run.folder.name for run in find_runs([self.path("runs")], "config.json")], names)
 
@@ -393,8 +398,7 @@ class Command(CompareTest):
     def setUp(self):
         super().setUp()
         self.pre, self.post = self.seeds([2.5, 2.6, 2.4], name="pre"), self.seeds([2.7, 2.8, 2.9], POST, "post")
-        for run in self.pre + self.post[:1]:
-            run.write()
+        self.save(*self.pre, *self.post[:1])
 
     def test_the_table_and_its_forms_agree(self):
         shown = self.compare("runs", "runs/pre-1/")  # named twice: one run
@@ -520,8 +524,8 @@ class Command(CompareTest):
         def hand_in(folder, settings={}, parts=({}, POST), seeds=(1, 2, 3), **summary):
             for part, (number, seed) in itertools.product(parts, enumerate(seeds)):
                 name = f"{folder}/{len(part)}-{seed}"
-                self.made(name, 2.4 + 0.1 * number, {**part, **settings, "train.seed": seed}, trajectory_hash=name,
-                          **summary).write()
+                self.save(self.made(name, 2.4 + 0.1 * number, {**part, **settings, "train.seed": seed},
+                                    trajectory_hash=name, **summary))
             self.write(f"{folder}/.lock", "")
 
         hand_in("teacher")
@@ -554,8 +558,8 @@ class Command(CompareTest):
         an upper bound, and so is a mean over such a run."""
         logs = {"fast": (4, 3, 2), "faster": (4, 2, 1), "never": (4, 4, 4), "passed": (2.4, 2.3), "exactly": (2.5, 2.4)}
         made = {name: self.made(f"runs/{name}", settings={"train.seed": seed}) for seed, name in enumerate(logs)}
+        self.save(*made.values())
         for name, losses in logs.items():
-            made[name].write()
             rows = [("step", "tokens", "val_loss", "seconds"),
                     *((10 * i, 640 * i, loss, 3 * i) for i, loss in enumerate(losses, start=1))]
             self.write(f"runs/{name}/metrics.csv", csv_text(row[:3 if name == "exactly" else 4] for row in rows))

@@ -14,12 +14,13 @@ import unittest.mock
 import numpy as np
 
 from cli import LONG, CliTest, merged
-from made_runs import MadeRun, resolved
+from made_runs import resolved
 from test_compare import SUMMARY
 
 import compare  # in scripts, which cli.py puts on the path
 from lib.base.keys import fields
 from lib.compare import comparison, labels
+from lib.logs.runs import Run
 
 FOLDERS = 1000 if LONG else 100
 KEYS = {  # {key: values}
@@ -113,12 +114,6 @@ def value_of(setting, key):
     return setting.get(key, DEFAULTS.get(key))
 
 
-def compared(made, base=None):
-    """The comparison of runs as if a sweep had made them."""
-    with unittest.mock.patch.object(labels, "is_of_sweep", lambda run: True):
-        return comparison.comparison(made, base)
-
-
 def random_settings(draw):
     """A list of {key: value}: some drawn, and maybe a grid of two keys."""
     varied = draw.sample(list(KEYS), draw.randint(0, 6))
@@ -162,13 +157,15 @@ class Pairs(CliTest):
             config_of = {json.dumps(setting): next(configs) for setting in settings}
             written = random_runs(draw, settings)
             names = [f"{i:03}" for i in range(len(written))]
-            made = [MadeRun(f"{number}/{name}", merged(config_of[json.dumps(setting)], {"train": {"seed": seed}}), {
+            made = [Run(f"{number}/{name}", merged(config_of[json.dumps(setting)], {"train": {"seed": seed}}), {
                 **SUMMARY, **({} if loss is None else {"final_val_loss": loss, "best_val_loss": loss}),
                 "status": "diverged" if loss is None else "done", "corpus_hash": setting["data.path"][:2] * 8,
                 "branch_share": draw.choice((0.01, 0.5))}) for name, (setting, seed, loss) in zip(names, written)]
             base_name = draw.choice(names) if draw.random() < 0.4 else None
             with self.subTest(number):
-                model, result = Model(*zip(*written), names, base_name), compared(made, base_name)
+                model = Model(*zip(*written), names, base_name)
+                with unittest.mock.patch.object(labels, "is_of_sweep", lambda run: True):
+                    result = comparison.comparison(made, base_name)
                 self.assert_groups(model, result)
                 self.assert_labels(result)
                 self.assert_pairs(model, result)

@@ -69,21 +69,19 @@ class Files(MadeRuns):
     def test_an_error_names_the_file_and_leaves_the_old_one(self):
         path = self.root / "x"
         files.write_atomically(path, "old")
-        for fault in (failing(errno.ENOSPC),
-                      mock.patch.object(os, "replace", side_effect=OSError(errno.EIO, "broken"))):
-            with fault, self.assertRaises(OSError) as caught:
-                files.write_atomically(path, "new")
-            self.assertEqual(caught.exception.filename, str(path))
-        with contextlib.suppress(KeyboardInterrupt), mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt):
-            files.write_atomically(path, "new")
-        self.assertEqual((path.read_text(), sorted(os.listdir(self.root))), ("old", ["corpus.txt", "x"]))
-        with self.assertRaises(FileNotFoundError) as caught:
-            files.write_atomically(self.root / "none" / "x", "new")
-        self.assertEqual(caught.exception.filename, str(self.root / "none" / "x"))
-        for path in (Path("/dev/null"), self.root):
-            with self.assertRaises(ScriptError) as caught:
-                files.write_atomically(path, "new")
-            self.assertEqual(str(caught.exception), f"{path}: cannot be written: it exists and is not a file")
+        is_no_file, sound = "cannot be written: it exists and is not a file", contextlib.nullcontext()
+        for target, fault, error, words in (
+                (path, failing(errno.ENOSPC), OSError, f": '{path}'"),
+                (path, mock.patch.object(os, "replace", side_effect=OSError(errno.EIO, "bad")), OSError, f": '{path}'"),
+                (path, mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt), KeyboardInterrupt, ""),
+                (self.root / "none" / "x", sound, FileNotFoundError, f": '{self.root / 'none' / 'x'}'"),
+                (Path("/dev/null"), sound, ScriptError, f"/dev/null: {is_no_file}"),
+                (self.root, sound, ScriptError, f"{self.root}: {is_no_file}")):
+            with self.subTest(target=target, error=error):
+                with fault, self.assertRaises(error) as caught:
+                    files.write_atomically(target, "new")
+                self.assertTrue(str(caught.exception).endswith(words), caught.exception)
+                self.assertEqual((path.read_text(), sorted(os.listdir(self.root))), ("old", ["corpus.txt", "x"]))
 
     def test_no_script_replaces_an_input_a_runs_file_or_what_it_has_not_made(self):
         run, text = self.make("run"), self.root / "text.txt"

@@ -12,7 +12,6 @@ from pathlib import Path
 from cli import BINARY, PATIENCE, fnv1a, run_script, write_run
 from lib.figures import layout, output  # in scripts, which cli.py puts on the path
 from lib.figures.drawing import drawing
-from lib.logs import runs
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 CORPUS = "the cat sat on the mat; the dog did not.\n" * 20 + "zebra!\n"
@@ -47,22 +46,6 @@ def resolved(base, *settings):
     batch = subprocess.run([BINARY, "config", "--batch", base], input="\n".join(lines), capture_output=True,
                            encoding="utf-8", check=True, cwd=Path(base).parent)
     return [json.loads(line)["config"] for line in batch.stdout.splitlines()]
-
-
-class MadeRun(runs.Run):
-    """A run whose folder need not exist."""
-
-    def __init__(self, folder, config, summary):
-        self.made = config
-        super().__init__(folder)
-        self.summary = summary
-
-    def _json(self, name):
-        return self.made
-
-    def write(self):
-        """Makes the folder of the run, without logs."""
-        write_run(self.folder, self.config, self.summary)
 
 
 class MadeRuns(unittest.TestCase):

@@ -31,16 +31,19 @@ RUNNING, STOPPED = "running", "stopped"  # the status of a run that is still tra
 class Run:
     """A run folder, or one seed of a probe folder: `folder`, its path as given; `home`, the absolute path of the run's
     or the probe's folder; `config` and `summary`, the dicts of its files, `summary` empty without the file; `probe`,
-    whether it is of a probe. ScriptError: the config is missing or damaged."""
+    whether it is of a probe. The dicts of a run without files may be given. ScriptError: the config is missing or
+    damaged."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, config=None, summary=None):
         self.folder = Path(folder)
-        self.config = self._json("config.json")
+        self.config = self._json("config.json") if config is None else config
         model = self.config.get("model")
         if not isinstance(model, dict) or not isinstance(model.get("n_layer"), int) or "norm_placement" not in model:
             raise ScriptError(f"{self}: damaged config.json: expected that of a run, with model.n_layer and "
                               "model.norm_placement", 1)
-        self.summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
+        if summary is None:
+            summary = self._json("summary.json") if (self.folder / "summary.json").exists() else {}
+        self.summary = summary
         self.probe = self.summary.get("status") == "probe"
         self.rows = functools.cache(self.rows)  # pictures of a page ask for the same columns
         folder = Path(os.path.abspath(self.folder))  # without ".."
