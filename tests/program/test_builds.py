@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 from cli import ROOT
-from mutants import cache_entry, source_path
+from mutants import BUILD, cache_entry, source_path
 
 # The instruction sets of x86-64, each a file in kernels/isa, and the macros that its flags define.
 SETS = {"baseline": [], "avx2": ["__AVX2__"], "avx512": ["__AVX2__", "__AVX512F__"],
@@ -106,6 +106,15 @@ class Builds(unittest.TestCase):
             for flags, result in [(flags, pool.submit(self.check, flags)) for flags in FLAGS]:
                 with self.subTest(flags=flags):
                     result.result()
+
+    @unittest.skipUnless(cache_entry("CMAKE_BUILD_TYPE") == "Release", "without optimisation little is inlined")
+    def test_no_function_of_an_instruction_set_serves_the_whole_program(self):
+        """The linker keeps one of several weak functions with one name, whatever instructions it has."""
+        objects = [*BUILD.glob("CMakeFiles/normscope_engine.dir/src/engine/kernels/isa/*.o")]
+        self.assertEqual(len(objects), len(SETS) if X86 else 1)
+        for file in objects:
+            symbols = subprocess.run(["nm", file], capture_output=True, text=True, check=True).stdout
+            self.assertEqual(re.findall(r"(?m)^\S* [WVu] (?!.*isa_).*", symbols), [], file)
 
 
 if __name__ == "__main__":
