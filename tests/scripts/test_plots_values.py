@@ -13,7 +13,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
-from made_runs import CONFIG, NGRAMS, SCRIPTS, MadeRun, MadeRuns
+from made_runs import CONFIG, NGRAMS, SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
 from lib.figures import (curves, layout, panels, plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap,
@@ -141,7 +141,7 @@ class Styles(MadeRuns):
             for key, value in zip(grid, values):
                 section, name = key.split("__")
                 config[section][name] = value
-            made.append(MadeRun(sweep / str(len(made)), config, {"status": "done"}))
+            made.append(Run(sweep / str(len(made)), config, {"status": "done"}))
         return layout.styled(group_by_config(made))
 
     def test_a_placement_has_one_colour_in_every_figure(self):
@@ -323,9 +323,9 @@ class Styles(MadeRuns):
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         live = {"vocab": 9, "corpus_hash": "0123456789abcdef"}
-        done, split = MadeRun("done", CONFIG, live | NGRAMS), {**CONFIG, "data": {**CONFIG["data"], "val_fraction": 0.2}}
+        done, split = Run("done", CONFIG, live | NGRAMS), {**CONFIG, "data": {**CONFIG["data"], "val_fraction": 0.2}}
         for config, summary, levels in ((CONFIG, {}, done.summary), (CONFIG, live, done.summary), (split, live, {})):
-            for runs in ([done, MadeRun("other", config, summary)], [MadeRun("other", config, summary), done]):
+            for runs in ([done, Run("other", config, summary)], [Run("other", config, summary), done]):
                 self.assertEqual(plot_loss.common_levels(runs).get("unigram"), levels.get("unigram"))
 
     def test_bands_of_heads_and_uniform_levels(self):
