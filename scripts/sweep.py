@@ -57,7 +57,6 @@ SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, 
                                  signal.SIGALRM, signal.SIGVTALRM, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
 KILLED = ", as the system does if memory is short: take a smaller --jobs"
-LONGEST = 30_000  # characters of an argument; the system takes 128 KiB
 WAIT = 0.2  # seconds between two attempts to lock runs that other sweeps train
 
 
@@ -143,11 +142,10 @@ def progress(runs, running, jobs):
 
 def as_config(run, base):
     """A config that extends the base by the settings of a run."""
-    config = {"extends": str(Path(base).absolute())}
-    for setting in run.overrides:
-        key, _, value = setting.partition("=")
+    config = {"extends": str(Path(base).absolute()), "name": run.name}
+    for key, value in run.settings.items():
         *sections, last = key.split(".")
-        functools.reduce(lambda part, section: part.setdefault(section, {}), sections, config)[last] = json.loads(value)
+        functools.reduce(lambda part, section: part.setdefault(section, {}), sections, config)[last] = value
     return config
 
 
@@ -220,17 +218,15 @@ def main(arguments=None):
         env["OMP_PROC_BIND"] = "false"  # otherwise all runs would be bound to the same cores
 
     def start(run, errors):
-        """Starts the training of a run, which writes its messages to the file `errors`."""
-        with tempfile.TemporaryFile("w+", encoding="utf-8") as settings:
-            words = [argument(sweep.base), *(f"--set={setting}" for setting in run.overrides)]
-            if max(map(len, words)) > LONGEST:
-                words = ["/dev/stdin"]
-                json.dump(as_config(run, sweep.base), settings)
-                settings.seek(0)
+        """Starts the training of a run, which writes its messages to the file `errors`. Its config comes by stdin, as a
+        value may be longer than an argument."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as config:
+            json.dump(as_config(run, sweep.base), config)
+            config.seek(0)
             return subprocess.Popen(
-                [*on_death, program(), "train", *words, "--out", argument(run.folder), "--quiet", "--resume",
+                [*on_death, program(), "train", "/dev/stdin", "--out", argument(run.folder), "--quiet", "--resume",
                  "--threads", str(threads)],
-                stdin=settings, stdout=subprocess.DEVNULL, stderr=errors,
+                stdin=config, stdout=subprocess.DEVNULL, stderr=errors,
                 process_group=0,  # a terminal's Ctrl-C goes to the sweep alone, which passes it on
                 env=env)
 

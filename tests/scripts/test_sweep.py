@@ -26,7 +26,7 @@ from unittest import mock
 from cli import BINARY, LONG, PATIENCE, ROOT, CliTest, Run, environment, read_csv, without_comparison
 from lib.base import processors  # in scripts, which cli.py puts on the path
 from lib.sweeps import sweep_time
-from lib.sweeps.grid import GridPoint, labelled_keys, labels_of, load_sweep
+from lib.sweeps.grid import GridPoint, load_sweep, read_labels
 from lib.sweeps.sweep_folder import Locks, Table
 
 PYTHON = sys.executable  # without it, as in most tests, no sweep prints the table of compare.py
@@ -48,7 +48,7 @@ MISTAKES = (
     (b'{"base": "tiny.json"\n "grid": {}}', "line 2 column 2"), (b'{"base": "\xff"}', "utf-8"),
     ({"gird": 1}, "gird: unknown key; expected name, base, seeds"),
     ({"cases": [{"set": {}}]}, "cases: got", '{"name": "warm", "set": {'),
-    ({"cases": [{"name": "", "set": {"train.lr": 1}}]}, "a case or a named value has an empty name"),
+    ({"cases": [{"name": "", "set": {"train.lr": 1}}]}, "cases: got", '{"name": "warm", "set": {'),
     ({"seeds": [-1]}, "train.seed", "-1", "in seed=-1"),
     ({"seeds": [2, 2]}, "train.seed: has the value 2 twice"),
     ({"seeds": [1], "grid": {"train.seed": [1]}}, "train.seed: set twice"),
@@ -57,7 +57,7 @@ MISTAKES = (
     ({"grid": {"train.lr": {"a": {"train.lr": 1}}}}, "grid: train.lr: a key or column"),
     ({"grid": {"data.path": ["a:b", "a-b"]}}, "share the folder path=a-b"),
     ({"grid": {"model.nrom": ["a", "b"]}}, "did you mean model.norm?", "in nrom=a"),
-    ({"grid": {"batch": {" ": {"train.lr": 1}}}}, "a case or a named value has an empty name"),
+    ({"grid": {"batch": {" ": {"train.lr": 1}}}}, "grid: batch: got", "or named values: {"),
     ({"grid": {"batch": {"a": {}}}}, "grid: batch: got", "or named values: {"),
     ({"grid": {"batch": {"a": [1]}}}, "grid: batch: got", "or named values: {"),
     ({"grid": {"status": {"a": {"train.lr": 1}}}}, "grid: status: a key or column"),
@@ -69,7 +69,7 @@ MISTAKES = (
     ("sweep.json --seeds 1000000000", "--seeds from 0 to 100,000"),
     ("sweep.json --seeds 100000", "400,000 runs; expected at most 100,000"),
     ("sweep.json --seeds 2 --seeds 3", "--seeds is given twice"),
-    ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice, by two options --set"))
+    ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice"))
 TWO_AT_ONCE = (({"grid": {"train.lr": [-1, 0.1], "model.n_head": [2, 5]}},
                  "train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="),)
 
@@ -246,7 +246,7 @@ class Runs(SweepTest):
         self.write("long.txt", "e" * 1000)
         config = {"eval": {"every": 10, "batches": 1}, "data": {"path": self.path("long.txt"), "val_fraction": 0.3},
                   "train": {"batch_size": 3, "grad_accum": 1, "steps": 20}}
-        runs = [GridPoint("", {}, {}, [], {**config, "model": {"n_layer": layers, "context": 10}},
+        runs = [GridPoint("", {}, {}, {**config, "model": {"n_layer": layers, "context": 10}},
                           pathlib.Path(self.path(f"{number}"))) for number, layers in enumerate((1, 1, 1, 2, 2, 2))]
         with mock.patch.object(sweep_time, "step_seconds", lambda run, jobs, *_:
                                {(1, 3): 0.1, (2, 3): 0.3}[run.config["model"]["n_layer"], jobs]):
@@ -274,19 +274,19 @@ class Runs(SweepTest):
         self.assertEqual([tuple(row[column] for column in (*columns[:3], "steps")) for row in rows],
                          [("batch=small_seed=1", "small", "2", "6"), ("batch=l-rge-_seed=1", "lärge ", "4", "3"),
                           ("warm--up_seed=1", "", "4", "25")])
-        labels = labels_of(self.path("out"))
-        self.assertEqual([*labels.values()], [{"batch": "small"}, {"batch": "lärge "}, {"case": "warm, up"}])
-        self.assertTrue(all((path / "config.json").exists() for path in labels))
-        self.assertEqual(labelled_keys(self.path("out")), {
+        labels = read_labels(self.path("out"))
+        self.assertEqual([*labels["runs"].values()], [{"batch": "small"}, {"batch": "lärge "}, {"case": "warm, up"}])
+        self.assertTrue(all(os.path.exists(self.path("out", name, "config.json")) for name in labels["runs"]))
+        self.assertEqual(labels["keys"], {
             "batch": ["train.batch_size", "train.steps"],
             "case": ["train.batch_size", "train.steps", "train.warmup_steps"]})
         # another sweep adds to the labels
         self.sweep(grid={"batch": {"tiny": {"train.batch_size": 1, "train.steps": 2}}})
-        self.assertEqual(len(labels_of(self.path("out"))), 4)
+        self.assertEqual(len(read_labels(self.path("out"))["runs"]), 4)
         for damaged in ("{}", '{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
             self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
-        self.assertEqual(labels_of(self.path("none")), {})
+        self.assertEqual(read_labels(self.path("none"))["runs"], {})
 
     def test_mistakes_are_named_before_anything_runs(self):
         self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
@@ -541,7 +541,7 @@ class Stopped(SweepTest):
 
     def test_a_file_system_without_locks_grants_every_claim(self):
         os.mkdir(self.path("run"))
-        run = GridPoint("run", {}, {}, [], folder=pathlib.Path(self.path("run")))
+        run = GridPoint("run", {}, {}, folder=pathlib.Path(self.path("run")))
         for lock in ("lockf", "flock"):
             with mock.patch.object(fcntl, lock, side_effect=OSError(errno.ENOLCK, "No locks available")):
                 self.assertTrue(Locks(run.folder).acquire(run))

@@ -6,7 +6,7 @@ import math
 from collections import namedtuple
 
 from lib.base.keys import HISTORY, fields
-from lib.sweeps.grid import CASE, labelled_keys, labels_of
+from lib.sweeps.grid import CASE, read_labels
 
 STEPS, SEED = "train.steps", "train.seed"
 TOKENS_OF_STEP = ("train.batch_size", "train.grad_accum", "model.context")
@@ -101,9 +101,7 @@ def configs_of(runs):
         for path in (run.value(key) for key, entry in fields().items() if "x-text" in entry):
             hashes.setdefault(json.dumps(path), set()).update(filter(None, [run.text_hash]))
     told = [key for key in HISTORY if any(key in run.history for run in runs)]
-    sweeps = {run.folder.parent: None for run in runs}
-    names = {path: labels for folder in sweeps for path, labels in labels_of(folder).items()}
-    named_keys = {folder: labelled_keys(folder) for folder in sweeps}
+    labels = {folder: read_labels(folder) for folder in {run.folder.parent for run in runs}}
 
     def values_of(run):
         values = {}
@@ -120,4 +118,5 @@ def configs_of(runs):
             values[key] = value
         return values | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
 
-    return [Config(run, values_of(run), names.get(run.folder), named_keys[run.folder.parent]) for run in runs]
+    return [Config(run, values_of(run), labels[run.folder.parent]["runs"].get(run.folder.name),
+                   labels[run.folder.parent]["keys"]) for run in runs]

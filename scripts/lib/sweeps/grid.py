@@ -41,16 +41,14 @@ class Sweep(collections.namedtuple("Sweep", "name base columns runs named")):
 class GridPoint:
     """A run of the sweep.
 
-    settings   {key that varies: value}
-    labels     {grid entry, or CASE: name of its value}
-    overrides  list of KEY=VALUE, one for each key that is set over the base
-    config     the resolved config
-    status     done, diverged, failed or interrupted; "" until the run has ended
-    summary    its summary.json; {} unless the run is done or diverged"""
+    settings  {key: value} of the keys that are set over the base, beside the run's name
+    labels    {grid entry, or CASE: name of its value}
+    config    the resolved config
+    status    done, diverged, failed or interrupted; "" until the run has ended
+    summary   its summary.json; {} unless the run is done or diverged"""
     name: str
     settings: dict
     labels: dict
-    overrides: list
     config: dict = None
     folder: Path = None
     status: str = ""
@@ -67,15 +65,9 @@ class GridPoint:
                                 column.split("."), self.config)
 
 
-class Choice(collections.namedtuple("Choice", "name_parts settings labels")):
-    """A value of a grid entry, a case, or several joined: `name_parts` of the folder's name, such as ["lr=0.1"], with
-    settings and labels as in GridPoint."""
-
-    def __add__(self, other):
-        return Choice(self.name_parts + other.name_parts, self.settings | other.settings, self.labels | other.labels)
-
-
-NOTHING = Choice([], {}, {})
+# A value of a grid entry, or a case: its part of the folder's name, such as "lr=0.1", with settings and labels as in
+# GridPoint.
+Choice = collections.namedtuple("Choice", "name settings labels")
 
 
 def as_cell(value):
@@ -120,48 +112,41 @@ def load_sweep(file, options=(), seeds=0):
     if not {"base", "grid", "cases", "seeds"} & spec.keys():  # a config
         spec = {"base": Path(file).name, "name": spec.get("name", name)}
     spec = {"name": name, "base": None, "grid": {}, "cases": [], "seeds": [], **spec}
-    _check(spec, printable(file))
+    if problems := [f"{printable(file)}: {problem}" for problem in _problems(spec)]:
+        raise ScriptError("\n".join(problems))
     in_same_folder = Path(file).parent / spec["base"]
     base = str(in_same_folder) if in_same_folder.is_file() else spec["base"]  # else in the working directory
     lists = [(key, values_of(text)) for key, _, text in (option.partition("=") for option in options)]
-    _require_set_once([key for key, _ in lists], "two options --set")
-    return _expanded(spec, base, dict(lists), [*range(1, seeds + 1)] or spec["seeds"])
+    return _expanded(spec, base, lists, [*range(1, seeds + 1)] or spec["seeds"])
 
 
-def _check(spec, file):
-    """Raises a ScriptError for parts of a sweep file that are unknown or unlike those of the example."""
-    is_like = {key: isinstance(spec[key], type(example)) for key, example in EXAMPLE.items()}
-    is_like["cases"] = is_like["cases"] and all(map(_is_case, spec["cases"]))
-    unknown = [key for key in spec if key not in EXAMPLE]
-    problems = [f"{file}: {printable(key)}: unknown key; expected {', '.join(EXAMPLE)}" for key in unknown]
-    expected = {key: f"such as {json.dumps(example)}" for key, example in EXAMPLE.items()}
-    wrong = {key: spec[key] for key in EXAMPLE if not is_like[key]}
-    for entry, values in spec["grid"].items() if is_like["grid"] else ():
-        if isinstance(values, dict) and ("." in entry or entry in ("name", "status", CASE, *METRICS)):
-            problems.append(f"{file}: grid: {printable(entry)}: a key or column has this name; give named values a "
-                            "name of their own, without a dot")
-        elif not (values and (isinstance(values, list) or _is_named(values))):
-            wrong[f"grid: {printable(entry)}"] = values
-            expected[f"grid: {printable(entry)}"] = f"a list of values of a key, or named values: {json.dumps(NAMED)}"
-    names = [case["name"] for case in spec["cases"]] if is_like["cases"] else []
-    names += [name for values in (spec["grid"].values() if is_like["grid"] else ())
-              if isinstance(values, dict) for name in values]
-    if not all(map(str.strip, names)):
-        problems.append(f"{file}: a case or a named value has an empty name; expected the text of its label and folder")
-    for key, value in wrong.items():
-        got = printable(json.dumps(value, ensure_ascii=False))[:100]
-        problems.append(f"{file}: {key}: got {got}; expected {expected[key]}")
-    if problems:
-        raise ScriptError("\n".join(problems))
+def _problems(spec):
+    """Yields a text for each part of a sweep's file that is unknown or unlike that of the example."""
+    def unlike(part, value, expected):
+        return f"{part}: got {printable(json.dumps(value, ensure_ascii=False))[:100]}; expected {expected}"
+
+    for key, value in spec.items():
+        if key not in EXAMPLE:
+            yield f"{printable(key)}: unknown key; expected {', '.join(EXAMPLE)}"
+        elif not isinstance(value, type(EXAMPLE[key])) or key == "cases" and not all(map(_is_case, value)):
+            yield unlike(key, value, f"such as {json.dumps(EXAMPLE[key])}")
+        elif key == "grid":
+            for entry, values in value.items():
+                part = f"grid: {printable(entry)}"
+                if isinstance(values, dict) and ("." in entry or entry in ("name", "status", CASE, *METRICS)):
+                    yield f"{part}: a key or column has this name; give named values a name of their own, without a dot"
+                elif not values or not (isinstance(values, list) or _is_named(values)):
+                    yield unlike(part, values, f"a list of values of a key, or named values: {json.dumps(NAMED)}")
 
 
 def _is_case(value):
     return (isinstance(value, dict) and value.keys() == {"name", "set"} and isinstance(value["name"], str)
-            and isinstance(value["set"], dict))
+            and value["name"].strip() and isinstance(value["set"], dict))
 
 
 def _is_named(values):
-    return isinstance(values, dict) and all(isinstance(settings, dict) and settings for settings in values.values())
+    return isinstance(values, dict) and all(name.strip() and settings and isinstance(settings, dict)
+                                            for name, settings in values.items())
 
 
 def _keys_of(entry, values):
@@ -169,17 +154,13 @@ def _keys_of(entry, values):
     return [entry] if isinstance(values, list) else [*dict.fromkeys(itertools.chain(*values.values()))]
 
 
-def _choices_of(entry, values, title):
-    """The Choices of a grid entry; `title` stands for the entry in the names of folders."""
-    if isinstance(values, list):
-        return [Choice([f"{title}={as_cell(value)}"], {entry: value}, {}) for value in values]
-    return [Choice([f"{title}={name}"], settings, {entry: name}) for name, settings in values.items()]
-
-
 def _product(grid, titles):
-    """A Choice for every point of a grid, which joins one of each of its entries; the last entry changes fastest."""
-    axes = [_choices_of(entry, values, titles[entry]) for entry, values in grid.items()]
-    return [functools.reduce(Choice.__add__, choices, NOTHING) for choices in itertools.product(*axes)]
+    """A tuple of Choices for every point of a grid, one of each of its entries; the last entry changes fastest."""
+    return itertools.product(*(
+        [Choice(f"{titles[entry]}={as_cell(value)}", {entry: value}, {}) for value in values]
+        if isinstance(values, list) else
+        [Choice(f"{titles[entry]}={name}", settings, {entry: name}) for name, settings in values.items()]
+        for entry, values in grid.items()))
 
 
 def _titles(entries):
@@ -189,30 +170,25 @@ def _titles(entries):
     return {entry: part if counts[part] == 1 else entry for entry, part in last_parts.items()}
 
 
-def _require_set_once(keys, settings):
-    """ScriptError if a key is twice in the list; `settings`: the words for the settings that the list is of."""
-    if twice := repeated(keys):
-        raise ScriptError(f"{printable(twice[0])}: set twice, by {settings}; leave out one of them")
-
-
 def _expanded(spec, base, lists, seeds):
     """The Sweep of a sweep file: every point of the grid, then every case, each crossed with the values of --set
-    (`lists`: {key: values}; a single value is common to all runs) and with the seeds. A grid of model.n_layer 6 and 12,
-    a case "warm" and --seeds 2 are the runs
+    (`lists`: [(key, values)]; a single value is common to all runs) and with the seeds. A grid of model.n_layer 6 and
+    12, a case "warm" and --seeds 2 are the runs
 
         n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
 
     ScriptError: a key is set twice or has a value twice, or two runs would share a folder."""
     grid, cases = spec["grid"], spec["cases"]
-    common = {key: values[0] for key, values in lists.items() if len(values) == 1}
     by_seed = {"train.seed": seeds} if seeds else {}
-    crossed = {key: values for key, values in lists.items() if len(values) > 1} | by_seed
     keys_by_entry = {entry: _keys_of(entry, values) for entry, values in grid.items()}
     keys_of_grid = [*itertools.chain(*keys_by_entry.values())]
     keys_of_cases = [key for case in cases for key in case["set"]]
     keys_of_both = [*dict.fromkeys([*keys_of_grid, *keys_of_cases])]
-    _require_set_once(keys_of_grid, "two entries of the grid")
-    _require_set_once([*keys_of_both, *lists, *by_seed], "a grid, case, --set or seeds")
+    if twice := repeated(keys_of_grid) or repeated([*keys_of_both, *(key for key, _ in lists), *by_seed]):
+        raise ScriptError(f"{printable(twice[0])}: set twice, by the grid, a case, --set or seeds; leave out one of "
+                          "them")
+    common = {key: values[0] for key, values in lists if len(values) == 1}
+    crossed = {key: values for key, values in lists if len(values) > 1} | by_seed
     for entry, values in (grid | crossed).items():
         if twice := repeated(map(as_cell, values)):
             raise ScriptError(f"{printable(entry)}: has the value {printable(twice[0])} twice; leave out one of them")
@@ -220,37 +196,31 @@ def _expanded(spec, base, lists, seeds):
     if (count := (of_grid + len(cases)) * math.prod(map(len, crossed.values()))) > MOST_RUNS:
         raise ScriptError(f"{count:,} runs; expected at most {MOST_RUNS:,}: take fewer values or seeds")
 
-    titles = _titles([*grid, *keys_of_cases, *crossed])
-    points = _product(grid, titles) if grid or not cases else []
-    points += [Choice([case["name"]], case["set"], {CASE: case["name"]}) for case in cases]
-    choices = [point + crossing for point in points for crossing in _product(crossed, titles)]
-
+    titles, runs = _titles([*grid, *keys_of_cases, *crossed]), {}
+    points = [*_product(grid, titles)] if grid or not cases else []
+    points += [(Choice(case["name"], case["set"], {CASE: case["name"]}),) for case in cases]
+    for choices in (point + crossing for point in points for crossing in _product(crossed, titles)):
+        name = folder_name("_".join(choice.name for choice in choices) or spec["name"])
+        if name in runs:
+            raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than "
+                              "special characters")
+        runs[name] = GridPoint(name, dict(common), {})
+        for choice in choices:
+            runs[name].settings.update(choice.settings)
+            runs[name].labels.update(choice.labels)
     columns = [*itertools.chain(*([entry, *keys] for entry, keys in keys_by_entry.items())), *keys_of_cases, *crossed]
     named = {entry: keys for entry, keys in keys_by_entry.items() if isinstance(grid[entry], dict)}
     if cases:
         named[CASE] = keys_of_both
-    return Sweep(spec["name"], base, [*dict.fromkeys(columns)], _grid_points(choices, common, spec["name"]), named)
-
-
-def _grid_points(choices, common, sweep_name):
-    """The GridPoint of each Choice; `common`: {key: value} of the settings of all runs. ScriptError: two of them would
-    share a folder."""
-    runs = {}
-    for choice in choices:
-        name = folder_name("_".join(choice.name_parts) or sweep_name)
-        if name in runs:
-            raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than "
-                              "special characters")
-        settings = {"name": name, **common, **choice.settings}
-        overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        runs[name] = GridPoint(name, choice.settings, choice.labels, overrides)
-    return [*runs.values()]
+    return Sweep(spec["name"], base, [*dict.fromkeys(columns)], [*runs.values()], named)
 
 
 def resolve(sweep):
     """Sets the config of each run as the program resolves it, all in one process. ScriptError: a line for each problem,
     once, with the first run that has it."""
-    lines = "".join(json.dumps(run.overrides) + "\n" for run in sweep.runs)
+    overrides = [[f"{key}={json.dumps(value)}" for key, value in {"name": run.name, **run.settings}.items()]
+                 for run in sweep.runs]
+    lines = "".join(json.dumps(words) + "\n" for words in overrides)
     process = ask("config", "--batch", argument(sweep.base), purpose="resolves configs", input=lines, encoding="utf-8",
                   errors="replace")
     results = [json.loads(line) for line in process.stdout.split("\n") if line]
@@ -269,42 +239,28 @@ def resolve(sweep):
 
 
 def write_labels(sweep, folder):
-    """Adds the labels of a sweep to those in its folder: {"keys": Sweep.named, "runs": {folder's name:
-    GridPoint.labels}}. A sweep without any writes no file. The caller keeps other sweeps from writing at the same
-    time."""
-    before = _read_labels(folder)
+    """Adds the labels of a sweep to those in its folder. A sweep without any writes no file. The caller keeps other
+    sweeps from writing at the same time."""
+    before = read_labels(folder)
     runs = before["runs"] | {run.name: run.labels for run in sweep.runs}
     now = {"keys": before["keys"] | sweep.named, "runs": {name: labels for name, labels in runs.items() if labels}}
     if now != before:
         write_atomically(Path(folder) / LABELS_FILE, json.dumps(now, indent=2, ensure_ascii=False) + "\n")
 
 
-def _read_labels(folder):
-    """The contents of the labels' file. ScriptError: it is damaged."""
+def read_labels(folder):
+    """The labels of a sweep's folder: {"keys": Sweep.named, "runs": {name of a run: GridPoint.labels}}, such as {"keys":
+    {"batch": ["train.batch_size", "train.steps"]}, "runs": {"batch=small_seed=1": {"batch": "small"}}}. Runs without
+    labels are left out. ScriptError: the file is damaged."""
     path = Path(folder) / LABELS_FILE
     if not path.exists():
         return {"keys": {}, "runs": {}}
     content = read_json(path)
     try:
-        texts = [text for labels in content["runs"].values() for text in labels.values()]
-        texts += [key for keys in content["keys"].values() for key in keys]
-        entries = set().union(*content["runs"].values())
-        is_whole = all(isinstance(text, str) for text in texts) and entries <= content["keys"].keys()
+        entries = {entry for labels in content["runs"].values() for entry in labels.keys()}
+        is_whole = entries <= content["keys"].keys()
     except (AttributeError, KeyError, TypeError):
         is_whole = False
     if not is_whole:
         raise ScriptError(f"{printable(path)}: is damaged; delete it, and the sweep writes it again", 1)
     return content
-
-
-def labels_of(folder):
-    """The labels of the runs in a sweep's folder: {path of the run: {name of a grid entry: name of its value}}, such as
-    {Path("runs/grid/batch=small_seed=1"): {"batch": "small"}}; a case has {"case": its name}. Runs without labels are
-    left out. ScriptError: the file is damaged."""
-    return {Path(folder) / name: labels for name, labels in _read_labels(folder)["runs"].items()}
-
-
-def labelled_keys(folder):
-    """The keys that the labels of a sweep's folder stand for: {name of a grid entry, or "case": list of dotted keys},
-    such as {"batch": ["train.batch_size", "train.steps"]}. ScriptError: the file is damaged."""
-    return _read_labels(folder)["keys"]

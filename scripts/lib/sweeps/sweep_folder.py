@@ -11,7 +11,7 @@ import os
 from lib.base.command import ScriptError, printable
 from lib.base.files import is_locked, read_json, try_lock, write_atomically
 from lib.base.tables import csv_text
-from lib.sweeps.grid import METRICS, GridPoint, as_cell, labels_of, write_labels
+from lib.sweeps.grid import METRICS, GridPoint, as_cell, read_labels, write_labels
 
 LOCK = ".lock"  # a file in the folder of a sweep
 RESULTS = ["status", *METRICS]  # the last columns of the table
@@ -111,14 +111,14 @@ class Table:
     def _write(self):
         folder, (columns, rows) = self.path.parent, self._read()
         write_labels(self.sweep, folder)  # of another sweep, or after a failure
-        columns, labels = list(dict.fromkeys([*self.sweep.columns, *columns])), labels_of(folder)
+        columns, labels = list(dict.fromkeys([*self.sweep.columns, *columns])), read_labels(folder)["runs"]
         rows |= {name: row_of(run, columns) for name, run in self.unwritten.items()}
         for path in sorted(folder.iterdir()):
             # A run whose sweep was killed before it wrote the row, or had other columns; or one that could not be
             # trained again as the sweep has it now.
             row = rows.get(path.name, {})
             if (row.get("status", "failed") == "failed" or not row.keys() >= {*columns}) and (
-                    ended := ended_run(path, labels.get(path, {}))):
+                    ended := ended_run(path, labels.get(path.name, {}))):
                 rows[path.name] = row_of(ended, columns)
         own = dict.fromkeys(run.name for run in self.sweep.runs if run.name in rows)
         others = [name for name in rows if name not in own and (folder / name).is_dir()]
@@ -171,7 +171,7 @@ def ended_run(folder, labels):
     try:
         config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
         if summary["status"] in ("done", "diverged"):
-            return GridPoint(folder.name, {}, labels, [], config, folder, summary["status"], summary)
+            return GridPoint(folder.name, {}, labels, config, folder, summary["status"], summary)
     except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
         pass
     return None
