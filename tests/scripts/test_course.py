@@ -85,9 +85,7 @@ class Page(unittest.TestCase):
 
 class Commands(CliTest):
     def test_commands(self):
-        scratch = tempfile.TemporaryDirectory(prefix="normscope-course-")
-        self.addCleanup(scratch.cleanup)
-        self.folder = scratch.name
+        self.folder = self.enterContext(tempfile.TemporaryDirectory(prefix="normscope-course-"))
         copy_tree(self.folder)
         for file in Path(self.folder, "configs", "course").glob("*.json"):
             config = re.sub(r'"seeds": \[1, 2, 3\]', '"seeds": [1]', file.read_text(encoding="utf-8"))

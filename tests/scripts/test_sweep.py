@@ -439,17 +439,15 @@ class Tables(unittest.TestCase):
         self.assertGreater(kills, 100)
 
     def assert_complete(self, folder):
-        _, rows = read_csv(folder / "summary.csv")
-        finished = {path.parent: json.loads(path.read_text()) for path in folder.glob("*/summary.json")}
-        self.assertEqual({row["name"]: (row["status"], row["final_val_loss"], row["steps"]) for row in rows},
-                         {path.name: (summary["status"], str(summary["final_val_loss"]), str(summary["steps"]))
-                          for path, summary in finished.items()})
-        for row in rows:
-            config = json.loads((folder / row["name"] / "config.json").read_text())
-            for key, cell in row.items():
-                section, _, name = key.partition(".")
-                if name:
-                    self.assertEqual(cell, str(config.get(section, {}).get(name, "")), (row["name"], key))
+        rows = {row["name"]: row for row in read_csv(folder / "summary.csv")[1]}
+        self.assertEqual(rows.keys(), {path.parent.name for path in folder.glob("*/summary.json")})
+        for name, row in rows.items():
+            config, summary = (json.loads((folder / name / f"{part}.json").read_text())
+                               for part in ("config", "summary"))
+            for column, cell in row.items():
+                section, _, key = column.partition(".")
+                value = config.get(section, {}).get(key, "") if key else summary.get(column, cell)
+                self.assertEqual(cell, str(value), (name, column))
 
 
 class Stopped(SweepTest):
@@ -510,8 +508,7 @@ class Stopped(SweepTest):
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=PATIENCE), 130)
-        with open(self.path("pid"), encoding="ascii") as pid:
-            child = int(pid.read())
+        child = int(Run(self.folder).bytes("pid"))
         self.wait_for(lambda: not os.path.exists(f"/proc/{child}")
                       or "(zombie)" in Run(f"/proc/{child}").bytes("status").decode())
         process.communicate()
@@ -542,13 +539,13 @@ class Stopped(SweepTest):
     def test_a_file_system_without_locks_grants_every_claim(self):
         os.mkdir(self.path("run"))
         run = GridPoint("run", {}, {}, folder=pathlib.Path(self.path("run")))
-        for lock in ("lockf", "flock"):
-            with mock.patch.object(fcntl, lock, side_effect=OSError(errno.ENOLCK, "No locks available")):
-                self.assertTrue(Locks(run.folder).acquire(run))
-        with mock.patch.object(os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device")):
-            self.assertTrue(Locks(run.folder).acquire(run))
-        with mock.patch.object(fcntl, "flock", side_effect=BlockingIOError):
-            self.assertFalse(Locks(run.folder).acquire(run))
+        for module, function, error, is_granted in (
+                (fcntl, "lockf", OSError(errno.ENOLCK, "No locks available"), True),
+                (fcntl, "flock", OSError(errno.ENOLCK, "No locks available"), True),
+                (os, "open", OSError(errno.ENOSPC, "No space left on device"), True),
+                (fcntl, "flock", BlockingIOError, False)):
+            with mock.patch.object(module, function, side_effect=error):
+                self.assertEqual(Locks(run.folder).acquire(run), is_granted)
 
     def test_a_second_sweep_does_the_runs_that_the_first_has_not_begun(self):
         self.file(grid={"train.steps": [9_000_000, 2]})

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cli import ROOT, write_run
+from cli import ROOT
 
 from lib.compare.comparison import comparison  # in scripts, which cli.py puts on the path
 from lib.base.files import read_json
@@ -25,7 +25,7 @@ from lib.compare.groups import group_by_config
 from lib.compare.ranges import asked_of, measured, tables_in
 from lib.compare.symptoms import SYMPTOMS, figures, first_sight
 from lib.logs.run_text import text_hash
-from lib.logs.runs import find_runs
+from lib.logs.runs import Run, find_runs
 from lib.sweeps.grid import load_sweep, resolve, write_labels
 
 PAGE = Path(ROOT, "configs", "course", "README.md")
@@ -52,12 +52,12 @@ def planned(grid, folder):
     """{label of a row: what it asks for} of a grid of the course, of which nothing is trained."""
     sweep = load_sweep(file_of(grid))
     resolve(sweep)
-    for run in sweep.runs:
-        write_run(Path(folder, run.name), run.config, {"corpus_hash": text_hash(json.dumps(run.config["data"]))})
     write_labels(sweep, folder)
-    Path(folder, "summary.csv").write_text("\n".join(run.name for run in sweep.runs), encoding="utf-8")
+    Path(folder, "summary.csv").touch()  # so that a sweep made its runs
+    runs = [Run(Path(folder, run.name), run.config, {"corpus_hash": text_hash(json.dumps(run.config["data"]))})
+            for run in sweep.runs]
     seeds = read_json(file_of(grid))["seeds"]
-    return {group.label: asked_of(group, seeds) for group in group_by_config(find_runs([folder], "config.json"))}
+    return {group.label: asked_of(group, seeds) for group in group_by_config(runs)}
 
 
 def train(grid, seeds, folder):

@@ -52,9 +52,7 @@ class MadeRuns(unittest.TestCase):
     """A test with its own folder for made-up runs, and a text that their configs name."""
 
     def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.root = Path(holder.name)
+        self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.corpus = self.root / "corpus.txt"
         self.corpus.write_text(CORPUS, encoding="utf-8")
 
