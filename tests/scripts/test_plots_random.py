@@ -78,7 +78,7 @@ class RandomPictures(MadeRuns):
         path.write_text(csv_text([[*rows[0]], *(row.values() for row in rows)]), encoding="utf-8")
 
     def check_lines(self, axes, groups):
-        """Each line of a group joins neighbouring rows; a name's leader is grey and short."""
+        """Each line of a group joins neighbouring rows."""
         for line in axes.lines:
             group = groups.get(to_hex(line.get_color()))
             if (group is None or line.get_transform() != axes.transData or line.get_linestyle() == "None"
@@ -89,10 +89,6 @@ class RandomPictures(MadeRuns):
             for (x0, y0), (x1, y1) in itertools.pairwise(line.get_xydata()):
                 if math.isfinite(y0 + y1):
                     self.assertIn((x0, x1), list(itertools.pairwise(places)))
-        for note in axes.texts:
-            if getattr(note, "arrow_patch", None):
-                self.assertNotIn(to_hex(note.arrow_patch.get_edgecolor()), groups)
-                self.assertLess(note.get_position()[0] - note.xy[0], 0.25)
 
     def check_values(self, axes, groups):
         """What is drawn outside the limits has an arrow of its colour with the farthest value."""

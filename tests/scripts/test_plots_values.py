@@ -4,6 +4,7 @@ levels."""
 
 import copy
 import itertools
+import itertools
 import json
 import math
 import re
@@ -23,6 +24,7 @@ from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
 from lib.figures import matplotlib
 from lib.figures.curves import Curve, Measure, Panel
+from lib.figures.drawing import drawing
 from lib.logs.runs import Run, find_runs
 from lib.logs.sites import Branches, Site
 
@@ -72,15 +74,13 @@ class Maps(MadeRuns):
 
 
 class Axes(MadeRuns):
-    def test_a_diverged_run_is_drawn_as_far_as_the_others_allow_and_marked(self):
+    def test_a_diverged_run_is_drawn_as_far_as_the_others_allow(self):
         fine, lost = ([1.0, 2.0], [False]), ([2.0, 1e20], [True])
         for drawn, is_cut in (([fine, lost], True), ([lost], False)):
             panel = Panel(Measure("", "", "", None), "", False, 0,
                           [Curve(None, np.arange(2), np.array([values]), is_lost) for values, is_lost in drawn])
             (scaled,) = curves.with_scales([panel], False)
             self.assertEqual(scaled.scale.high < 1e14, is_cut)
-            self.assertEqual([mark.get_label() for mark in panels.mark_handles(curves.values_of([scaled]), True)],
-                             ["diverged", *["beyond the axis"] * is_cut])
 
     def on_lines(self, axes, name):
         """Whether the text of an annotation lies on a line."""
@@ -97,7 +97,7 @@ class Axes(MadeRuns):
         axes = plot.loss(shallow, deep).axes[0]
         self.assertFalse(self.on_lines(axes, "▲ 40.5"))
         self.assertEqual([note.get_text() for note in axes.texts if "gram" in note.get_text()],
-                         ["bigram 1.50", "unigram 2.75"])
+                         ["unigram 2.75", "bigram 1.50"])
         self.assertLess(axes.get_xlim()[1], 1.2 * 60)
 
     def test_smoothing(self):  # over a twentieth: of 20 rows among 400, what fills the larger half stays
@@ -187,11 +187,13 @@ class Styles(MadeRuns):
                 self.assertEqual(plot_branches.notes([branches]),
                                  [f"deepnorm: the stream is multiplied by α = {text} before the sum."])
 
-    def test_apart(self):
-        self.assertEqual(panels.apart([], 0.1), [])
-        np.testing.assert_allclose(panels.apart([0.1, 0.5, 0.9], 0.1), [0.1, 0.5, 0.9])
-        np.testing.assert_allclose(panels.apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
-        np.testing.assert_allclose(panels.apart([0.0, 0.0, 0.9, 1.0, 1.0], 0.1), [0, 0.1, 0.8, 0.9, 1.0])
+    def test_names_of_levels_do_not_overlap(self):
+        axes = drawing(layout.Figure)().subplots()
+        plot_loss.draw_levels(axes, {"low": 0.5, "high": 0.9, "near": 0.89, "outside": 2})
+        renderer = layout.FigureCanvasAgg(axes.figure).get_renderer()
+        boxes = [note.get_window_extent(renderer) for note in axes.texts]
+        self.assertEqual([note.get_text() for note in axes.texts], ["high", "near", "low"])
+        self.assertFalse(any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)))
 
     def test_importing_and_drawing_leave_matplotlib_as_it_was(self):
         self.make("run")
@@ -245,7 +247,7 @@ class Styles(MadeRuns):
         for x, expected, validation in (("step", [1, 2, 3, 4], 2), ("tokens", [80, 160, 240, 320], 160),
                                         ("seconds", [1, 2, 3, 3], 2)):
             axes = plot.loss(self.root / "s1", self.root / "s2", self.root / "s3", x=x).axes[0]
-            line = next(line for line in axes.lines if line.get_label() == "pre · layernorm")
+            line = next(line for line in axes.lines if line.get_linestyle() == "-")
             np.testing.assert_allclose([line.get_xdata(), line.get_ydata()], [expected, [3.7, 3.2, 2.7, 2]])
             ((marks, _, (bars,)),) = axes.containers
             np.testing.assert_allclose([*marks.get_xydata(), *bars.get_segments()[0]],

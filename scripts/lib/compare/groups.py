@@ -28,10 +28,10 @@ class Group:
               group from another, or ""
     label     text, unique among the groups
 
-    and layout.styled the name, colour, dash, marker and panel of the group in a figure."""
+    and layout.styled the colour, dash, marker and panel of the group in a figure."""
 
     def __init__(self, runs, label="", config=None):
-        self.runs, self.label, self.name, self.config = runs, label, label, config or Config(runs[0])
+        self.runs, self.label, self.config = runs, label, config or Config(runs[0])
         self.varied, self.labelled, self.run_name = {}, {}, ""
 
     @property

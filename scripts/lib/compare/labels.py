@@ -21,7 +21,7 @@ NUMBERING = re.compile(r"[-_.= /]+$|[-_.= /]*\d+$")  # at the end of what the pa
 
 
 def set_labels(groups):
-    """Sets `varied`, `labelled`, `run_name`, `label` and `name` of each group. An example: a sweep of placements, a
+    """Sets `varied`, `labelled`, `run_name` and `label` of each group. An example: a sweep of placements, a
     grid entry "batch" whose name "small" stands for train.batch_size 2 and train.steps 1200, and 6 or 12 blocks.
 
     1. The keys that vary, in the order of labels: model.norm_placement, batch, model.n_layer, train.batch_size,
@@ -57,7 +57,7 @@ def set_labels(groups):
         elif counts[joined(group)] > 1:
             group.run_name = str(group.runs[0])
     for group in groups:
-        group.label = group.name = joined(group)
+        group.label = joined(group)
 
 
 def run_names(groups):

@@ -6,9 +6,9 @@ from collections import namedtuple
 from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import end_names, facets, group_handles, new_figure, scaled, split_by_values
-from lib.figures.panels import (band, block_ticks, draw, end_mark, last_point, mark_handles, name_ends, on_steps,
-                                set_panel_titles, set_scale, style_legend, whole_x, write_unit)
+from lib.figures.layout import Line2D, facets, group_handles, new_figure, scaled, split_by_values
+from lib.figures.panels import (THICK, THIN, band, block_ticks, diverged_handle, draw, end_mark, last_point, on_steps,
+                                set_panel_titles, set_scale, whole_x, write_unit)
 from lib.figures.scale import near, scale_of
 from lib.logs import np
 from lib.logs.sites import FIRST
@@ -132,11 +132,6 @@ def with_scales(panels, by_measure, limits=None):
     return result
 
 
-def values_of(panels):
-    """[(values, scale)] of the curves of panels."""
-    return [(band(curve.rows, is_log(panel)), panel.scale) for panel in panels for curve in panel.curves]
-
-
 def is_log(panel):
     """Whether the panel's y axis is logarithmic: a mean is then the geometric one."""
     return bool(panel.scale) and panel.scale.kind == "log"
@@ -175,19 +170,24 @@ def plot(picture, groups, step=None, panels=None, over_time=True, points=False, 
     columns = min(columns, len(shown))
     drawn, missing = split_by_values(groups, lambda group: any(
         np.isfinite(curve.rows).any() for panel in shown for curve in panel.curves if curve.group is group))
-    names, statistic = end_names(groups), statistic_of(shown)
+    statistic = statistic_of(shown)
     entries = group_handles(drawn, statistic)
-    entries = (handles(entries) if handles else entries) + mark_handles(
-        values_of(shown), any(curve.ends for panel in shown for curve in panel.curves))
+    entries = (handles(entries) if handles else entries) + width_handles(shown)
+    entries += [diverged_handle()] * any(curve.ends for panel in shown for curve in panel.curves)
     figure, axes = new_figure(math.ceil(len(shown) / columns), columns, 3.45, picture.title,
-                              shared_settings(groups, statistic) + subtitle, entries, names=names,
-                              notes=[*notes, *missing], panels=len(shown))
+                              shared_settings(groups, statistic) + subtitle, entries, notes=[*notes, *missing],
+                              panels=len(shown))
     for axis, panel in zip(axes, shown):
         draw_panel(axis, panel, points)
-        if panel.by_step or len({curve.x[-1] for curve in panel.curves}) == 1:
-            name_ends(axis, names)  # lines of several depths end amid other lines: the legend has their names
     set_panel_titles(axes, [panel.title for panel in shown])
     return figure
+
+
+def width_handles(panels):
+    """A legend's handles of the thick and the thin lines that panels of training have, the same ones in each."""
+    names = next((panel.thin for panel in panels if panel.thin), ())
+    return [Line2D([], [], color="#555555", linewidth=scaled(width), label=name)
+            for name, width in zip(names, (THICK, THIN))]
 
 
 def chosen(panels, numbers):
@@ -208,8 +208,6 @@ def draw_panel(axes, panel, points):
     draw_extras(axes, panel.extras)
     set_scale(axes, panel.scale)
     write_unit(axes, panel.measure.unit)
-    if panel.thin:
-        style_legend(axes, panel.thin)
     for curve in panel.curves:
         for end in curve.ends:
             end_mark(axes, end, curve.group.color)

@@ -7,11 +7,10 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 
 from lib.figures.layout import look, scaled, text_size
-from lib.figures.panels import BLANK, put_where_free
 from lib.figures.scale import tick_text
 from lib.logs import np
 
-SHIFTS = (-5, 5, 12, 20, 30)  # points from a value's place to the mark of it: the first one puts the arrow there
+BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  # behind a text that may lie on lines
 
 
 def drawing(plot):
@@ -30,7 +29,7 @@ def drawing(plot):
 
 def mark_outside(axes):
     """Marks what lies outside the limits of the y axis: for each colour an arrow at the upper edge with the largest
-    value, and one at the lower edge with the smallest."""
+    value, and one at the lower edge with the smallest, a row each from the edge inwards."""
     low, high = axes.get_ylim()
     tops, bottoms = {}, {}  # {colour: (value, x)}
     for color, points in drawn_points(axes):
@@ -40,19 +39,14 @@ def mark_outside(axes):
             bottoms[color] = min(bottoms.get(color, (y, x)), (y, x))
     for edge, arrow, extremes in ((1, "▲", sorted(tops.items(), key=lambda item: item[1], reverse=True)),
                                   (0, "▼", sorted(bottoms.items(), key=lambda item: item[1]))):
-        marks = []
-        for color, (value, x) in extremes:
+        for row, (color, (value, x)) in enumerate(extremes):
             text = tick_text(float(f"{value:.3g}"))
             right = (axes.transData + axes.transAxes.inverted()).transform((x, high))[0] > 0.8
-            mark = axes.annotate(f"{text} {arrow}" if right else f"{arrow} {text}", (x, edge), (0, 0),
-                                 xycoords=("data", "axes fraction"), textcoords="offset points", color=color,
-                                 ha="right" if right else "left", va="top" if edge else "bottom", size=text_size(10),
-                                 annotation_clip=False, bbox=BLANK, zorder=8)
-            # From the edge inwards and away from the point.
-            places = [(scaled(-shift if right else shift), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row))
-                      for row in range(len(extremes)) for shift in SHIFTS]
-            put_where_free(axes, mark, places, marks)
-            marks.append(mark)
+            place = scaled(-7 if right else 7), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row)
+            axes.annotate(f"{text} {arrow}" if right else f"{arrow} {text}", (x, edge), place, color=color,
+                          xycoords=("data", "axes fraction"), textcoords="offset points", size=text_size(10),
+                          ha="right" if right else "left", va="top" if edge else "bottom", annotation_clip=False,
+                          bbox=BLANK, zorder=8)
 
 
 def drawn_points(axes):

@@ -32,8 +32,6 @@ MARKERS, MARKED = tuple("osD^vPph"), 24  # one marker per style, on lines of at 
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
 MOST_LINES, MOST_PANELS = 9, 9  # lines in a panel that has dashes; panels of a figure
-MOST_NAMES, LONGEST_NAME = 14, 22  # lines that are named at their ends; letters of such a name on a screen
-LONGEST_PAPER_NAME = {True: 12, False: 6}  # {whether the paper's figure is narrow: letters}
 
 LOOK = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana"],
@@ -98,19 +96,15 @@ def styled(groups):
     lead          the part of its label that the colour stands for
     rest          the part of its label that the dash stands for
     panel         the title of its panel, "" if there is one panel
-    name          the text at the end of its line
     color         of `lead`
     dash, marker  of `rest` if the groups have several; else of `lead`
 
-    An example, in which depths have panels:  pre · L 6 · lr 0.1: lead "pre", rest "lr 0.1", panel "L 6", name
-    "pre · lr 0.1"."""
+    An example, in which depths have panels:  pre · L 6 · lr 0.1: lead "pre", rest "lr 0.1", panel "L 6"."""
     keys = list(dict.fromkeys(key for group in groups for key in group.parts))
     varying = [key for key in keys if len({group.parts.get(key) for group in groups}) > 1]
     color_keys, panel_keys, dash_keys = assigned_keys(groups, varying or keys)
     for group in groups:
-        group.lead, group.rest = joined(group, color_keys), joined(group, dash_keys)
-        group.panel = joined(group, panel_keys)
-        group.name = joined(group, [*color_keys, *dash_keys]) if panel_keys else group.label
+        group.lead, group.rest, group.panel = (joined(group, keys) for keys in (color_keys, dash_keys, panel_keys))
     styles, rests = lead_styles(groups, color_keys), list(dict.fromkeys(group.rest for group in groups))
     for group in groups:
         group.color, group.dash, group.marker = styles[group.lead]
@@ -208,7 +202,7 @@ Y_AXIS = 0.9  # left of a panel
 RIGHT_EDGE = 0.25
 LEGEND_ENTRY, LEGEND_LETTER = 0.67, 0.088  # width of a legend's line with the gaps around it; of a letter of its text
 LEGEND_MARGIN = 0.35
-NAME_GAP, NAME_LETTER = 0.2, 0.085  # between a panel and a line's name; width of a letter of the name
+NAME_GAP, NAME_LETTER = 0.2, 0.085  # between a panel and a text right of it; width of a letter of the text
 PANEL_GAP = 0.52  # between the rows of panels, over the height of a panel
 NARROW = 5  # a paper's figure below this width has one column of panels
 NOTE_SIZE = 9.5  # points
@@ -226,7 +220,7 @@ def _legend_shape(texts, width):
     return rows, columns
 
 
-def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), names=(),
+def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), beside="",
                panels=None):
     """(figure, axes as a flat list) of a figure with a title, a subtitle of any number of lines and one legend above
     rows × columns panels. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
@@ -235,7 +229,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     handles       the legend's
     room          inches left free below the legend, in a screen's figure
     notes         lines of text below the panels
-    names         the texts that name_ends will write right of the panels
+    beside        the longest text right of a panel
     panels        the number of panels needed; None: rows × columns"""
     width = matplotlib.rcParams["figure.figsize"][0]
     if is_narrow():
@@ -255,7 +249,7 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
         _add_legend(figure, handles, legend_columns, (scaled(EDGE) / width, 1 - legend_top / height))
     axes = figure.subplots(rows, columns, squeeze=False)
     figure.subplots_adjust(top=1 - header / height, bottom=footer / height, hspace=PANEL_GAP)
-    _set_widths(figure, columns, names)
+    _set_widths(figure, columns, beside)
     return figure, list(axes.flat)
 
 
@@ -278,22 +272,13 @@ def _add_legend(figure, handles, columns, position):
         text.set_text(handle.get_label())
 
 
-def _set_widths(figure, columns, names):
-    """Sets the widths of the panels such that axes left of them and names right of them have room."""
+def _set_widths(figure, columns, beside):
+    """Sets the widths of the panels such that axes left of them and the text right of them have room."""
     width = figure.get_figwidth()
-    names_width = scaled(NAME_GAP + NAME_LETTER * max(map(len, names), default=0)) if names else 0
-    left, right, gap = scaled(Y_AXIS), scaled(RIGHT_EDGE) + names_width, scaled(Y_AXIS) + names_width
+    text_width = scaled(NAME_GAP + NAME_LETTER * len(beside)) if beside else 0
+    left, right, gap = scaled(Y_AXIS), scaled(RIGHT_EDGE) + text_width, scaled(Y_AXIS) + text_width
     panel_width = (width - left - right - (columns - 1) * gap) / columns
     figure.subplots_adjust(left=left / width, right=1 - right / width, wspace=gap / panel_width)
-
-
-def end_names(groups):
-    """The names to write at the ends of lines: all groups' names, or none if they would leave the panels too narrow."""
-    names, width = list(dict.fromkeys(group.name for group in groups)), matplotlib.rcParams["figure.figsize"][0]
-    longest = LONGEST_NAME if width == WIDTH else LONGEST_PAPER_NAME[is_narrow()]
-    has_dash_legend = len(facets(groups)) > 1 < len({group.rest for group in groups})  # it has no names of groups
-    fits = 1 < len(names) <= MOST_NAMES and max(map(len, names)) <= longest
-    return names if fits and not has_dash_legend else []
 
 
 def line_handle(text, color, dash, marker, inside=None):

@@ -10,7 +10,7 @@ from lib.compare.groups import shared_settings
 from lib.compare.labels import RUN, joined, value_text
 from lib.figures.drawing import drawing
 from lib.figures.layout import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
-from lib.figures.panels import THICK, band, mark_handles, name_ends, set_panel_titles, set_scale, write_unit
+from lib.figures.panels import THICK, band, diverged_handle, set_panel_titles, set_scale, write_unit
 from lib.figures.plot_loss import common_levels, draw_levels, limits, vocabularies
 from lib.figures.scale import scale_between, scale_of
 from lib.logs import np
@@ -60,7 +60,7 @@ def lines_of(groups, key):
             line, points = lines.setdefault(json.dumps([shown, run_name]), (group.restricted_to(group.runs), {}))
             line.labelled, line.run_name = shown or {PLACEMENT: group.value(PLACEMENT)}, run_name
             line.runs = [*line.runs, *(group.runs if points else [])]
-            line.label = line.name = joined(line)
+            line.label = joined(line)
             points.setdefault(group.value(key), []).append(group)
         if all(len(members) == 1 for _, points in lines.values() for members in points.values()):
             break
@@ -88,15 +88,15 @@ def plot(groups, x=None, y=LOSS, ylim=None):
         sum(bool(line.diverged) for line in members) for _, members in faceted), y)
     columns = min(2, len(faceted))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
-    handles += mark_handles([(values, scale)], any(run.diverged for run in runs))
+    handles += [diverged_handle()] * any(run.diverged for run in runs)
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 4.5 if len(faceted) == 1 else 3.45,
                                 f"{NAMES.get(y, y)} against {key}", shared_settings(drawn), handles, notes=notes,
-                                panel_titles=len(faceted) > 1, names=["unigram"])
+                                panel_titles=len(faceted) > 1, beside="unigram")
     for axes, (_, members) in zip(panels, faceted):
         draw_by_key(axes, key, scale, UNIT if y == LOSS else y, {
             line: {value: [final_value(run, y) for run in group.runs] for value, group in lines[line].items()}
             for line in members})
-        name_ends(axes, [], levels=draw_levels(axes, {} if scale and scale.kind == "log" else levels))
+        draw_levels(axes, {} if scale and scale.kind == "log" else levels)
     set_panel_titles(panels, [facet for facet, _ in faceted])
     return figure
 

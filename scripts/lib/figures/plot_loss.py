@@ -10,11 +10,10 @@ from matplotlib.lines import Line2D
 from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import (NAME_LETTER, end_names, facets, for_paper, group_handles, is_narrow, new_figure, scaled,
-                                split_by_values)
-from lib.figures.panels import (THICK, band, draw, end_mark, last_point, level_end, mark_handles, name_ends,
-                                nothing_finite, on_steps, set_panel_titles, set_scale, thinned, ticker, whole_x,
-                                write_unit)
+from lib.figures.layout import (MUTED, NAME_LETTER, facets, group_handles, new_figure, scaled, split_by_values,
+                                text_size)
+from lib.figures.panels import (THICK, band, diverged_handle, draw, end_mark, last_point, nothing_finite, on_steps,
+                                set_panel_titles, set_scale, thinned, ticker, whole_x, write_unit)
 from lib.figures.scale import near, scale_between
 from lib.logs import np
 
@@ -129,15 +128,19 @@ def limits(training, validation, levels, guessing):
     return max(0.0, low - pad), high + 1.4 * pad, False
 
 
-def draw_levels(axes, levels, start=None, exact=False):
-    """Draws a dotted line for each level within the plot, up to the names, which begin at `start` as in
-    panels.name_ends. Returns {its name: height}, for name_ends; `exact`: names have the loss."""
+def draw_levels(axes, levels, start=1.0, exact=False):
+    """Draws a dotted line for each level within the panel, up to `start`, a share of the panel's width, and its name
+    behind it, lower where names would overlap. `exact`: names have the loss."""
     low, high = axes.get_ylim()
-    shown = {name: level for name, level in levels.items() if low < level < high}
-    for level in shown.values():
-        axes.axhline(level, xmax=level_end(axes, start), color="#777777", linewidth=scaled(1.1),
-                     linestyle=(0, (1.2, 1.8)), zorder=2)
-    return {f"{name} {level:.2f}" if exact else name: level for name, level in shown.items()}
+    row = 1.2 * text_size(10) / 72 / (axes.get_position().height * axes.figure.get_figheight())
+    free = 1.0  # the height from which no name is written yet
+    for name, level in sorted(levels.items(), key=lambda item: -item[1]):
+        if low < level < high:
+            axes.axhline(level, xmax=start, color="#777777", linewidth=scaled(1.1), linestyle=(0, (1.2, 1.8)), zorder=2)
+            free = min(free, (axes.transData + axes.transAxes.inverted()).transform((0, level))[1])
+            axes.annotate(f"{name} {level:.2f}" if exact else name, (start, free), (scaled(5), 0), va="center",
+                          xycoords="axes fraction", textcoords="offset points", size=text_size(10), color=MUTED)
+            free -= row
 
 
 def loss_table(run, x="step"):
@@ -188,18 +191,15 @@ def plot(groups, x="step", ylim=None, last=None):
             if (end := last_point(tables[run][:, X], tables[run][:, TRAIN]))]
     validated = any(drawn.at.size for drawn in losses.values())
     faceted = facets(groups)
-    names = end_names(groups) if len(faceted) == 1 and not for_paper() else []
     columns = min(2, len(faceted))
     finite = [group for group in groups if losses[group].at.size or np.isfinite(losses[group].rows).any()]
     shown, missing = split_by_values(groups, finite.__contains__)
-    marks = marks_of(validated)
-    marks += mark_handles([(drawn[2:4] + drawn[6:], scale) for drawn in losses.values()], bool(ends))
     title = "Training and validation loss" if validated else "Training loss"
-    handles = group_handles(shown, statistic, "white" if validated else None)
+    handles = group_handles(shown, statistic, "white" if validated else None) + marks_of(validated)
+    handles += [diverged_handle()] * bool(ends)
     figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
-                                shared_settings(groups, statistic), handles + (marks if for_paper() else []),
-                                notes=[*late, *missing], panel_titles=len(faceted) > 1,
-                                names=["unigram" if is_narrow() else "bits"])
+                                shared_settings(groups, statistic), handles, notes=[*late, *missing],
+                                panel_titles=len(faceted) > 1, beside="bits")
     first = min(table[0, X] for table in tables.values()) if last else 0
     for axes, (facet, members) in zip(panels, faceted):
         set_scale(axes, scale)
@@ -211,10 +211,8 @@ def plot(groups, x="step", ylim=None, last=None):
         if not finite:
             nothing_finite(axes)
         label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x,
-                   (first, max(table[-1, X] for table in tables.values())), names)
+                   (first, max(table[-1, X] for table in tables.values())))
     set_panel_titles(panels, [facet for facet, _ in faceted])
-    if not for_paper():
-        add_marks(figure, marks)
     return figure
 
 
@@ -229,38 +227,27 @@ def recent(groups, tables, last):
     return kept, {run: tables[run] for group in kept for run in group.runs}, notes
 
 
-def add_marks(figure, handles):
-    """Adds a legend of marks on the title's line."""
-    position = 0.97, 1 - 0.22 / figure.get_figheight()
-    figure.legend(handles=handles, loc="upper right", bbox_to_anchor=position, ncol=len(handles), fontsize=10.5,
-                  borderpad=0, borderaxespad=0, handlelength=1.5, columnspacing=1.0, handletextpad=0.5)
-
-
-def label_axes(axes, levels, x, ends, names):
-    """Sets ticks and units, in nats and in bits, and writes the names of lines and of levels, for which it leaves room
-    right of the last x. `ends`: the first and the last x."""
+def label_axes(axes, levels, x, ends):
+    """Sets ticks and units, in nats and in bits, and draws the levels, for whose names it leaves room right of the last
+    x. `ends`: the first and the last x."""
     first, last = ends
     width = axes.get_position().width * axes.figure.get_figwidth()
     is_wide = width > 5
-    longest = max(map(len, [*names, "unigram 3.08" if is_wide else "unigram"]))
-    gap = scaled(0.3 if names else 0.12)  # between the curves and their names
-    share = 0.02 if is_narrow() else min(0.6, (gap + scaled(NAME_LETTER * longest)) / width)  # of the panel, for names
+    share = scaled(0.2 + NAME_LETTER * len("unigram 3.08" if is_wide else "unigram")) / width  # of the panel, for names
     whole_x(axes, last, 1 - share, whole=x != "seconds", first=first)
     ticks = [tick for tick in axes.get_xticks() if first <= tick <= last]
     axes.set_xlim(first - 0.02 * (last - first), last + (last - first) * share / (1 - share))
     axes.set_xticks(ticks)
     axes.set_xlabel(AXES[x])
     write_unit(axes, "loss (nats per character)")
-    if not is_narrow():
-        write_unit(axes, "loss (bits per character)" if is_wide else "bits", right=True)
-        bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
-        bits.spines["right"].set_visible(False)
-        bits.tick_params(length=0)
-        low, high = axes.get_ylim()
-        bits.set_yticks(*zip(*scale_between(low / math.log(2), high / math.log(2), axes.get_yscale()).ticks))
-        bits.yaxis.set_minor_locator(ticker.NullLocator())
-    start = None if is_narrow() else 1 - share + gap / width
-    name_ends(axes, names, start, draw_levels(axes, levels, start, is_wide))
+    write_unit(axes, "loss (bits per character)" if is_wide else "bits", right=True)
+    bits = axes.secondary_yaxis("right", functions=(lambda n: n / math.log(2), lambda b: b * math.log(2)))
+    bits.spines["right"].set_visible(False)
+    bits.tick_params(length=0)
+    low, high = axes.get_ylim()
+    bits.set_yticks(*zip(*scale_between(low / math.log(2), high / math.log(2), axes.get_yscale()).ticks))
+    bits.yaxis.set_minor_locator(ticker.NullLocator())
+    draw_levels(axes, levels, 1 - share + scaled(0.06) / width, is_wide)
 
 
 def marks_of(validated):
