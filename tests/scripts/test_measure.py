@@ -193,23 +193,26 @@ class Measure(CliTest):
 
     def test_what_it_takes_and_prints(self):
         run = self.trained("pre")
-        file = self.exchange(run, "pass.safetensors")
-        result = json.loads(self.script("measure.py", file, "--only", "lens", "--only", "dead", "--json").stdout)
+        models = (self.exchange(run, "pass.safetensors"), run.path, run.file("model.safetensors"),
+                  run.file("checkpoint.safetensors"))
+        only = ("--only", "lens", "--only", "dead", "--json")
+        result, *others = (json.loads(self.script("measure.py", model, *only).stdout) for model in models)
         self.assertEqual([list(row) for row in result["layers"]], [["layer", "lens", "dead"]] * 3)
-        for model in (run.path, run.file("model.safetensors"), run.file("checkpoint.safetensors")):
-            again = self.script("measure.py", model, "--only", "lens", "--only", "dead", "--json").stdout
-            self.assertEqual(json.loads(again), result)
-        table = self.script("measure.py", run.path, "--only", "influence", "--only", "sharpness").stdout
-        self.assertRegex(table,
-                         r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU")
-        table = self.script("measure.py", run.path, "--freeze").stdout
-        self.assertRegex(table,
-                         r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\nblocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall ")
+        self.assertEqual(others, [result] * 3)
         frozen = json.loads(self.script("measure.py", run.path, "--freeze", "--json").stdout)
         self.assertEqual(list(frozen["norms"]),
                          [f"blocks.{b}.{part}_norm" for b in (0, 1) for part in ("attn", "ffn")] + ["final_norm"])
-        result = self.script("measure.py", self.trained("gelu").path, "--only", "sharpness").stdout
-        self.assertRegex(result, r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z")
+        single = self.config({"model": {**MODEL, "context": 1}}, "single.json")
+        self.normscope("probe", single, "--out", "p", "--dump", "one.safetensors")
+        for model, arguments, printed in (
+                (run.path, "--only influence --only sharpness",
+                 r"\A.*: loss \d\.\d{4}\nlayer +influence\n0\n1 +0\.\d+\n2 +0\.\d+\nno sharpness: .*ReLU"),
+                (run.path, "--freeze", r"\A.*: loss \d\.\d{4} on 592 .*\nfrozen norm .*\n"
+                 r"blocks.0.attn_norm +\d[^\n]+\n(.*\n){3}final_norm .*\nall "),
+                (self.trained("gelu").path, "--only sharpness", r"\nsharpness \d+\.\d+: .* above 0\.\d+\n\Z"),
+                ("one.safetensors", "--only token_cosine --only rank",  # a single token has no cosine
+                 r"\nlayer +rank +token_cosine\n0 +\d\S*\n")):
+            self.assertRegex(self.script("measure.py", model, *arguments.split()).stdout, printed)
 
     def test_kept_weights(self):
         """A table, CSV and a picture of the weights of several steps; the newest weights are still those of the run."""
@@ -244,12 +247,6 @@ class Measure(CliTest):
         rows = json.loads(output, parse_constant=lambda name: self.fail(f"{name} is no JSON"))["layers"]
         self.assertEqual([rows[0][name] for name in ("token_cosine", "kurtosis", "amplification")], [None] * 3)
 
-    def test_a_single_token_has_no_cosine(self):
-        config = self.config({"model": {**MODEL, "context": 1}})
-        self.normscope("probe", config, "--out", "probe", "--dump", "one.safetensors")
-        shown = self.script("measure.py", "one.safetensors", "--only", "token_cosine", "--only", "rank").stdout
-        self.assertRegex(shown, r"\nlayer +rank +token_cosine\n0 +\d\S*\n")
-
     def test_refusals_are_one_line(self):
         run, dyt = self.trained("pre").path, self.trained("dyt").path
         tensors, metadata = read_safetensors(self.exchange(self.trained("gelu"), "pass.safetensors"))
@@ -262,7 +259,8 @@ class Measure(CliTest):
                 (["missing"], 1, "missing: No such file"), (["text.txt"], 1, "text.txt: "),
                 (["bare.safetensors"], 1, "bare.safetensors: 'config'; expected a run"),
                 (["other.safetensors", "--only", "lens"], 1, "no lens of layernorm: got "),
-                ([dyt, "--freeze"], 2, "dyt divides no token"), ([run, "--freeze", "--only", "lens"], 2, "leave --only, "),
+                ([dyt, "--freeze"], 2, "dyt divides no token"),
+                ([run, "--freeze", "--only", "lens"], 2, "leave --only, "),
                 (["unknown.safetensors", "--freeze"], 1, "it has 8 characters", "e" * 80),
                 (["unknown.safetensors", "--freeze"], 1, "does not know '\N{SNOWMAN}'", "e" * 900 + "\N{SNOWMAN}")):
             for content in text:

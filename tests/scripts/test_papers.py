@@ -128,7 +128,8 @@ class Page(unittest.TestCase):
         number_of = {"amplification": lambda placement: f"{amplification_of(placement):#.3g}",
                      "wide": lambda placement: f"{amplification_of(placement, d_model=128, d_ff=512, n_layer=6):#.3g}",
                      "bf16": lambda placement: f"{166e-3 * math.sqrt(2 * amplification_of(placement)):.2f}"}  # percent
-        lists = re.findall(r"(?s)<!-- predict:(\w+) -->(.*?)<!-- /predict:\1 -->", papers.PAGE.read_text(encoding="utf-8"))
+        page = papers.PAGE.read_text(encoding="utf-8")
+        lists = re.findall(r"(?s)<!-- predict:(\w+) -->(.*?)<!-- /predict:\1 -->", page)
         self.assertEqual({kind for kind, _ in lists}, {*number_of})
         for kind, text in lists:
             stated = re.findall(r"(\w+)\s+(?:[\d.]+(?: ± [\d.]+)?, )?([\d.]+)(?:;|$)", text)
@@ -210,7 +211,8 @@ class Command(unittest.TestCase):
                 papers.names_of_experiments()
 
     def test_a_missed_claim_is_a_failure(self):
-        for value, holds, is_missed in ((2.5, True, False), (2.9, True, True), (math.nan, True, True), (2.9, False, True)):
+        for value, holds, is_missed in ((2.5, True, False), (2.9, True, True), (math.nan, True, True),
+                                        (2.9, False, True)):
             claim = papers.Claim("pre", value, 2.0, 2.8, holds)
             module = types.SimpleNamespace(run=lambda *_: {}, claims=lambda _, claim=claim: [claim])
             ends = self.assertRaisesRegex(SystemExit, "1 of the claims is missed") if is_missed and holds else \
@@ -373,7 +375,8 @@ class Measured(CliTest):
         self.assertTrue(all(square > 0 for square in first + later))
 
     def test_frozen_norms(self):
-        for name, model in (("pre", {}), ("post", {"norm_placement": "post", "norm": "rmsnorm", "activation": "swiglu"}),
+        for name, model in (("pre", {}),
+                            ("post", {"norm_placement": "post", "norm": "rmsnorm", "activation": "swiglu"}),
                             ("peri", {"norm_placement": "peri", "norm": "groupnorm", "norm_groups": 2})):
             model = measures.Model(self.train(name, {"model": model, "train": {"lr": 0.03}}).path)
             decoder, (tokens, targets) = measures.decoder_of(model, Averaging), measures.validation_windows(model)

@@ -96,7 +96,7 @@ class Plots(MadeRuns):
         (self.root / "empty").mkdir()
         bare = self.make("bare")
         header = (bare / "layers.csv").read_text().partition("\n")[0]
-        for files, arguments, says, *code in (  # the run's files that are changed first: {name: text, None: it is removed}
+        for files, arguments, says, *code in (  # files: {name: its new text, None if it is removed}
                 ({}, ["layers", "nowhere"], "nowhere: no such folder"),
                 ({}, ["layers", "empty"], "empty: no config.json"),
                 ({}, ["layers", bare, "--step", "33"], "no row of step 33 in layers.csv; nearest: 30 and 40"),

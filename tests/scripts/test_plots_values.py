@@ -2,7 +2,6 @@
 """Compares what the scripts draw with the logs of made-up runs and with explicit arithmetic: maps, branches, heads,
 levels."""
 
-import copy
 import itertools
 import itertools
 import json
@@ -14,6 +13,7 @@ import unittest
 import unittest.mock
 
 import numpy as np
+from cli import merged
 from made_runs import CONFIG, NGRAMS, SCRIPTS, MadeRuns
 
 import plot  # in scripts, which made_runs.py puts on the path
@@ -137,10 +137,10 @@ class Styles(MadeRuns):
         (sweep / ".lock").touch()
         made = []
         for values in itertools.product(*grid.values()):
-            config = copy.deepcopy({**CONFIG, "name": str(len(made))})
+            config = {**CONFIG, "name": str(len(made))}
             for key, value in zip(grid, values):
                 section, name = key.split("__")
-                config[section][name] = value
+                config = merged(config, {section: {name: value}})
             made.append(Run(sweep / str(len(made)), config, {"status": "done"}))
         return layout.styled(group_by_config(made))
 
@@ -325,7 +325,8 @@ class Styles(MadeRuns):
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         live = {"vocab": 9, "corpus_hash": "0123456789abcdef"}
-        done, split = Run("done", CONFIG, live | NGRAMS), {**CONFIG, "data": {**CONFIG["data"], "val_fraction": 0.2}}
+        done = Run("done", CONFIG, live | NGRAMS)
+        split = merged(CONFIG, {"data": {"val_fraction": 0.2}})
         for config, summary, levels in ((CONFIG, {}, done.summary), (CONFIG, live, done.summary), (split, live, {})):
             for runs in ([done, Run("other", config, summary)], [Run("other", config, summary), done]):
                 self.assertEqual(plot_loss.common_levels(runs).get("unigram"), levels.get("unigram"))

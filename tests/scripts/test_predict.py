@@ -413,7 +413,8 @@ class Drawn(MadeRuns):
         with mock.patch.object(curves, "draw_panel") as drawn:
             plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
         gradient, activation = (panel for _, panel, _ in (call.args for call in drawn.call_args_list))
-        np.testing.assert_allclose([panel.curves[0].rows[0] for panel in (gradient, activation)], [[1.1e-3] * 4, [1, 2, 3, 4]])
+        np.testing.assert_allclose([panel.curves[0].rows[0] for panel in (gradient, activation)],
+                                   [[1.1e-3] * 4, [1, 2, 3, 4]])
         (line,), (root,) = gradient.extras, activation.extras
         squares = np.array([1, 2.5, 4, 5.5])
         np.testing.assert_allclose(line.values / line.values[-1], np.sqrt(5.5 / squares), rtol=0.005)

@@ -4,16 +4,15 @@
 import contextlib
 import fcntl
 import html
+import io
 import json
-import multiprocessing
 import os
 import re
-import time
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
-from cli import PATIENCE, CliTest
+from cli import CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 import report
@@ -150,33 +149,26 @@ class Report(MadeRuns):
         run, page = self.make("run"), self.root / "live.html"
         (run / "summary.json").unlink()
         folder = os.open(run, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
         fcntl.flock(folder, fcntl.LOCK_EX)  # as the program does
+        shown = []  # at each pause: whether the page is loaded again, and its last step
 
-        def watch():
-            with without_pictures(), mock.patch("sys.argv", ["report.py", "--watch", str(run), "-o", str(page)]), \
-                    mock.patch.object(report.watched, "__defaults__", (0.1, 3)):  # seconds between looks; patience
-                report.run()
+        def pause(_):
+            content = page.read_text(encoding="utf-8")
+            (group,) = json.loads(Page(content).texts["script"][0])["groups"]
+            shown.append(('http-equiv="refresh"' in content, group["steps"][-1]))
+            if len(shown) == 1:
+                with open(run / "layers.csv", "a", encoding="utf-8") as rows:
+                    rows.write("70,0,stream,0,1,1,0,1,1,1,0,,\n")
+            elif len(shown) == 2:
+                fcntl.flock(folder, fcntl.LOCK_UN)
 
-        watching = multiprocessing.get_context("fork").Process(target=watch)
-        watching.start()
-        self.addCleanup(watching.kill)
-
-        def wait_for(condition):
-            end = time.monotonic() + PATIENCE
-            while not (page.exists() and condition(page.read_text(encoding="utf-8"))):
-                self.assertTrue(watching.is_alive())
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.1)
-
-        wait_for(lambda content: 'http-equiv="refresh"' in content and '"steps":[1,10,20,30,40,50,60]' in content)
-        with open(run / "layers.csv", "a", encoding="utf-8") as rows:
-            rows.write("70,0,stream,0,1,1,0,1,1,1,0,,\n")
-        wait_for(lambda content: '"steps":[1,10,20,30,40,50,60,70]' in content)
-        fcntl.flock(folder, fcntl.LOCK_UN)
-        wait_for(lambda content: 'http-equiv="refresh"' not in content and
-                 "<li>pre · layernorm: stopped at step 60 of 60; " in content)
-        watching.join(PATIENCE)
-        self.assertEqual(watching.exitcode, 0)
+        with without_pictures(), mock.patch("sys.argv", ["report.py", "--watch", str(run), "-o", str(page)]), \
+                mock.patch.object(report.time, "sleep", pause), contextlib.redirect_stdout(io.StringIO()) as output:
+            report.run()
+        self.assertEqual(shown, [(True, 60), (True, 70), *[(False, 70)] * 4])
+        self.assertEqual(output.getvalue().count("wrote "), 3)
+        self.assertIn("<li>pre · layernorm: stopped at step 60 of 60; ", page.read_text(encoding="utf-8"))
 
     def test_default_name_and_errors(self):
         run = self.make("runs/a")
