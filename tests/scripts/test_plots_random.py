@@ -27,8 +27,9 @@ from lib.base.tables import csv_text
 from lib.figures.panels import tick_text
 from lib.page.report_data import page_data
 from lib.logs.runs import find_runs
-from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 
 COUNT, FIRST_SEED, EVERY_KIND = 300 if LONG else 24, 0, LONG
 KEYS = {"model__norm_placement": list(PLACEMENTS)[:4], "train__lr": [0.1, 0.2, 0.3, 0.4],
@@ -95,17 +96,14 @@ class RandomPictures(MadeRuns):
         low, high = axes.get_ylim()
         marks = {(to_hex(mark.get_color()), mark.get_text()) for mark in axes.texts}
         for artist in [*axes.lines, *axes.collections]:
-            if artist.get_transform() == axes.transData and not isinstance(artist, QuadMesh):
-                if isinstance(artist, (PolyCollection, LineCollection)):
-                    color = [*artist.get_facecolor(), *artist.get_edgecolor()][0]
-                    heights = [y for path in artist.get_paths() for y in path.vertices[:, 1]]
-                else:
-                    color, heights = artist.get_color(), artist.get_ydata()
-                heights = [y for y in heights if math.isfinite(y)]
-                if to_hex(color) in groups and heights and min(heights) < low:
-                    self.assertTrue(any("▼" in text for at, text in marks if at == to_hex(color)), marks)
-                if to_hex(color) in groups and heights and max(heights) > high:
-                    self.assertTrue(any("▲" in text for at, text in marks if at == to_hex(color)), marks)
+            is_line = isinstance(artist, Line2D)
+            color = to_hex(artist.get_color() if is_line else [*artist.get_facecolor(), *artist.get_edgecolor()][0])
+            if color in groups and artist.get_transform() == axes.transData and not isinstance(artist, QuadMesh):
+                paths = [artist.get_path()] if is_line else artist.get_paths()
+                heights = [y for path in paths for y in path.vertices[:, 1] if math.isfinite(y)] or [low]
+                arrows = "".join(text for at, text in marks if at == color)
+                self.assertTrue(min(heights) >= low or "▼" in arrows, marks)
+                self.assertTrue(max(heights) <= high or "▲" in arrows, marks)
 
     def check_loss(self, axes, groups):
         marks = [mark.get_text() for mark in axes.texts]
