@@ -7,22 +7,19 @@ import shutil
 import subprocess
 import unittest
 import zipfile
+from unittest import mock
 
-from cli import LONG, ROOT, TEXT, CliTest, run_script
+from cli import LONG, ROOT, TEXT, CliTest
 
 from lib.figures.layout import Figure, FigureCanvasAgg, look  # in scripts, which cli.py puts on the path
 
-SCRIPT = os.path.join(ROOT, "scripts", "make_corpus.py")
 PAGE = ("<!DOCTYPE html><html><head><title>t</title><script>var x = 1;</script></head><body>"
         "<p>Whales &amp; <b>waves</b>.</p></body></html>")
 
 
 class MakeCorpus(CliTest):
-    def make(self, *arguments, code=0, **environment):
-        done = run_script(SCRIPT, *arguments, cwd=self.folder, env={**os.environ, **environment})
-        self.assertEqual(done.returncode, code, done.stderr)
-        self.assert_no_controls(done.stdout)
-        return done
+    def make(self, *arguments, code=0):
+        return self.script("make_corpus.py", *arguments, code=code)
 
     def text(self, name="out.txt"):
         with open(self.path(name), encoding="utf-8", newline="") as file:
@@ -32,7 +29,7 @@ class MakeCorpus(CliTest):
         os.makedirs(self.path("in/.git"))
         for name, content in {
                 "a10.txt": "naïve\r\nend", "b.md": "# Title\n".encode("utf-8-sig"), "a2.txt": "two",
-                "c.txt": "caf\u00e9".encode("cp1252"), "d.bin": b"ELF\0\1\2", "e.txt": b"", ".git/config": "secret",
+                "c.txt": "caf\u00e9".encode("cp1252"), "d.bin": b"ELF\0\1\2", "e\x1b.txt": b"", ".git/config": "secret",
                 "latin.html": PAGE.replace("Whales", "Wh\u00e4les").encode("cp1252")}.items():
             self.write(f"in/{name}", content)
         os.mkfifo(self.path("in", "pipe"))
@@ -47,7 +44,7 @@ class MakeCorpus(CliTest):
         self.assertEqual([[part.strip() for part in row if part.strip()] for row in table], [
             ["4", "in/a2.txt", "utf-8"], ["10", "in/a10.txt", "utf-8"], ["8", "in/b.md", "utf-8"],
             ["refused", "in/c.txt", f"no UTF-8 at byte 3; {advice}"],
-            ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", "in/e.txt", "no text in it"],
+            ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", r"in/e\x1b.txt", "no text in it"],
             ["refused", "in/latin.html", f"no UTF-8 at byte {PAGE.index('ales')}; {advice}"],
             ["refused", "in/loop.txt", "Too many levels of symbolic links"],
             ["left out: 1 hidden, 1 pipes or devices"],
@@ -55,6 +52,7 @@ class MakeCorpus(CliTest):
 
     def test_mistakes_are_named(self):
         """Arguments and exit code, each word in what is printed, and all of stderr as a pattern."""
+        self.enterContext(mock.patch.dict(os.environ, PATH="/nowhere"))  # without pdftotext, pandoc and tesseract
         os.symlink("loop", self.path("loop"))
         for name, content in (("x.pdf", "%PDF"), ("x.html", PAGE), ("x.png", "x"), ("y.txt", "taken")):
             self.write(name, content)
@@ -72,7 +70,7 @@ class MakeCorpus(CliTest):
                 ("text.txt -o /dev/null", 1, (), "/dev/null: .* exists and is not a file"),
                 ("text.txt -o loop", 1, (), "loop: .* exists and is not a file")):
             with self.subTest(arguments):
-                done = self.make(*arguments.split(), code=code, PATH="/nowhere")
+                done = self.make(*arguments.split(), code=code)
                 self.assertRegex(done.stderr, rf"\A\[corpus\] {error}\n\Z")
                 for words in printed:
                     self.assertIn(words, done.stdout)

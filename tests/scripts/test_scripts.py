@@ -102,42 +102,33 @@ class Scripts(CliTest):
                 self.assertEqual(result.returncode, code)
                 self.assertRegex(result.stderr, rf"\A{says}\Z")
 
-    def assert_reads_utf8(self, **locale):
+    def assert_reads_utf8(self, shown, **locale):
         """A script whose locale has another encoding finds files by their UTF-8 names, and prints them as UTF-8 into a
-        pipe."""
+        pipe; a terminal shows `shown`."""
         self.config()
         os.makedirs(self.path("日本"))
         shutil.copy(self.path("text.txt"), self.path("日本/ü.txt"))
         env = environment(NORMSCOPE_BINARY=BINARY, PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", **locale)
-        encoding = subprocess.run([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding())"], env=env,
-                                  check=True, capture_output=True, text=True).stdout.strip()
-        self.assertNotIn(encoding, ("utf-8", ""))
-        script = os.path.join(SCRIPTS, "sweep.py")
-        for arguments, code in ((["--set", "data.path=日本/ü.txt", "--out", "日本/out"], 0),
-                                (["--set", "data.path=日本/ö.txt"], 2)):
-            words = [word.encode() for word in (sys.executable, script, "tiny.json", *arguments)]
-            result = subprocess.run(words, cwd=self.folder, env=env, capture_output=True, encoding="utf-8", check=False)
-            self.assertEqual(result.returncode, code, result.stderr)
-            self.assertIn("日本", result.stdout + result.stderr)
-        self.assertEqual(self.run_script(sys.executable, os.path.join(SCRIPTS, "compare.py"), "日本/out",
-                                         env=env).returncode, 0)
-        shown = self.run_script("script", "-qec",
-                                f"{sys.executable} {script} tiny.json --set data.path=日本/ü.txt --dry-run --out 日本/ä",
-                                "/dev/null", env=env, errors="backslashreplace")
-        self.assertEqual(shown.returncode, 0, shown.stdout)
-        return shown.stdout
+        sweep = f"{sys.executable} {SCRIPTS}/sweep.py tiny.json --set data.path=日本"
+        for words, code, says in (
+                ([sys.executable, "-c", "import sys; print(sys.getfilesystemencoding() in ('', 'utf-8'))"], 0, "False"),
+                (f"{sweep}/ü.txt --out 日本/out".split(), 0, "日本"), (f"{sweep}/ö.txt".split(), 2, "日本"),
+                ([sys.executable, f"{SCRIPTS}/compare.py", "日本/out"], 0, ""),
+                (["script", "-qec", f"{sweep}/ü.txt --dry-run --out 日本/ä", "/dev/null"], 0, shown)):
+            result = self.run_script(*map(os.fsencode, words), env=env, encoding="utf-8", errors="backslashreplace")
+            self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+            self.assertIn(says, result.stdout + result.stderr)
 
     def test_names_are_utf8_in_a_locale_of_ascii(self):
-        self.assertIn("in 日本/ä", self.assert_reads_utf8(LC_ALL="C"))
+        self.assert_reads_utf8("in 日本/ä", LC_ALL="C")
 
     @unittest.skipUnless(shutil.which("localedef") and os.path.exists("/usr/share/i18n/locales/de_DE"),
                          "needs the package locales")
     def test_names_are_utf8_in_a_locale_of_latin_1(self):
         subprocess.run(["localedef", "-i", "de_DE", "-f", "ISO-8859-1", self.path("de_DE.ISO-8859-1")], check=True,
                        capture_output=True)
-        shown = self.assert_reads_utf8(LC_ALL="de_DE.ISO-8859-1", LOCPATH=self.folder)
         # the terminal's encoding has the second name's letter alone, as byte e4
-        self.assertIn(r"in \u65e5\u672c/\xe4", shown)
+        self.assert_reads_utf8(r"in \u65e5\u672c/\xe4", LC_ALL="de_DE.ISO-8859-1", LOCPATH=self.folder)
 
     def installed(self, tools, name="install_packages.sh", path=os.environ["PATH"], env=None):
         """Runs a copy of a shell script in a tree of its own, with these tools, {name: lines of shell}, before those of
