@@ -93,8 +93,8 @@ class Scripts(CliTest):
                 # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
                 (f"PYTHONPATH={self.path('packages')} {plot} --help", 0, ""),
                 (after(f"sys.path.insert(0, '{self.path('packages')}')", plot), 1,
-                 r"\[plot\] numpy.core.multiarray failed to import; the package, or one that it needs, is damaged or of "
-                 r"another version: install all from one place\n"),
+                 r"\[plot\] numpy.core.multiarray failed to import; the package, or one that it needs, is damaged or "
+                 r"of another version: install all from one place\n"),
                 *((after("sys.modules['torch'] = None", script), 1, r"\[torch\] .*torch.*; install python3-torch, .*\n")
                   for script in (of_torch, with_torch))):
             with self.subTest(line):
