@@ -319,9 +319,17 @@ class Styles(MadeRuns):
 
     def test_theory_draws_groups_that_are_alike_once(self):
         groups = layout.styled(group_by_config([Run(self.make(f"{rate}", train__lr=rate)) for rate in (0.1, 0.2)]))
-        kept, notes = plot_layers.unlike(groups, 30)
+        kept, notes = plot_layers.unlike(groups, [1, 30])
         self.assertEqual(([group.label for group in kept], notes),
                          (["lr 0.1"], ["Alike here, and drawn once: lr 0.1, lr 0.2."]))
+
+    def test_theory_of_seeds_at_two_steps_in_a_paper(self):
+        folders = [self.make(f"{norm}-{seed}", decay=decay, model__norm=norm, train__seed=seed)
+                   for norm, decay in (("layernorm", 1), ("rmsnorm", 0.5)) for seed in (1, 2)]
+        figure = plot.layers(*folders, theory=True, step=[1, 10], paper=3.25)
+        self.assertEqual(len(figure.axes), 4)
+        self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()][-2:],
+                         ["geometric mean and range of 2 seeds", "theory, before any training"])
 
     def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
         live = {"vocab": 9, "corpus_hash": "0123456789abcdef"}

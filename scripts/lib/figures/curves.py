@@ -1,14 +1,14 @@
 """Pictures of curves against the block or the step: what a picture shows is a Picture, and `plot` draws any of them."""
 
-import math
 from collections import namedtuple
 
 from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import Line2D, facets, group_handles, new_figure, scaled, split_by_values
-from lib.figures.panels import (THICK, THIN, band, block_ticks, diverged_handle, draw, end_mark, last_point, on_steps,
-                                set_panel_titles, set_scale, whole_x, write_unit)
+from lib.figures.layout import (diverged_handles, facets, group_handles, line_handle, new_figure, scaled,
+                                split_by_values)
+from lib.figures.panels import (THICK, THIN, band, block_ticks, draw, end_mark, last_point, on_steps, set_panel_titles,
+                                set_scale, whole_x, write_unit)
 from lib.figures.scale import near, scale_of
 from lib.logs import np
 from lib.logs.sites import FIRST
@@ -148,37 +148,31 @@ def statistic_of(panels):
 
 
 @drawing
-def plot(picture, groups, step=None, panels=None, over_time=True, points=False, extras=None, subtitle="", handles=None,
-         notes=(), ylim=None, last=None):
+def plot(picture, groups, step=None, panels=None, over_time=True, extras=None, handles=(), notes=(), ylim=None,
+         last=None):
     """The figure of a Picture.
 
     step       the step or the list of steps of the panels by depth; None: those of the picture
     panels     the numbers of the panels to draw, counted from 1 in the order of reading; None: all
     over_time  whether to draw panels of training
-    points     draw points instead of lines by depth
     extras     a function that gives a Panel's list of Extra
-    subtitle   text to add to the subtitle
-    handles    a function that changes the list of the legend's handles
+    handles    the legend's for these
     notes      lines below the panels
     ylim       (low, high) of the y axes; None: those that the values need
     last       the number of steps of the panels of training; None: all"""
-    steps = step if isinstance(step, (list, tuple)) else picture.steps if step is None else [step]
-    shown = panels_of(picture, groups, steps, over_time, last)
+    shown = panels_of(picture, groups, steps_asked(picture, step), over_time, last)
     columns = 3 if picture.by_measure and len(shown) % (3 * len(picture.measures)) == 0 else 2
     shown = [panel._replace(extras=extras(panel) if extras else ()) for panel in chosen(shown, panels)]
     shown = with_scales(shown, picture.by_measure, ylim)
-    columns = min(columns, len(shown))
     drawn, missing = split_by_values(groups, lambda group: any(
         np.isfinite(curve.rows).any() for panel in shown for curve in panel.curves if curve.group is group))
     statistic = statistic_of(shown)
-    entries = group_handles(drawn, statistic)
-    entries = (handles(entries) if handles else entries) + width_handles(shown)
-    entries += [diverged_handle()] * any(curve.ends for panel in shown for curve in panel.curves)
-    figure, axes = new_figure(math.ceil(len(shown) / columns), columns, 3.45, picture.title,
-                              shared_settings(groups, statistic) + subtitle, entries, notes=[*notes, *missing],
-                              panels=len(shown))
+    entries = [*group_handles(drawn, statistic), *handles, *width_handles(shown)]
+    entries += diverged_handles(any(curve.ends for panel in shown for curve in panel.curves))
+    figure, axes = new_figure(len(shown), columns, 3.45, picture.title, shared_settings(groups, statistic), entries,
+                              notes=[*notes, *missing])
     for axis, panel in zip(axes, shown):
-        draw_panel(axis, panel, points)
+        draw_panel(axis, panel)
     set_panel_titles(axes, [panel.title for panel in shown])
     return figure
 
@@ -186,8 +180,14 @@ def plot(picture, groups, step=None, panels=None, over_time=True, points=False, 
 def width_handles(panels):
     """A legend's handles of the thick and the thin lines that panels of training have, the same ones in each."""
     names = next((panel.thin for panel in panels if panel.thin), ())
-    return [Line2D([], [], color="#555555", linewidth=scaled(width), label=name)
-            for name, width in zip(names, (THICK, THIN))]
+    return [line_handle(name, width=width) for name, width in zip(names, (THICK, THIN))]
+
+
+def steps_asked(picture, step):
+    """The list of steps of the panels by depth, as plot takes it."""
+    if step is None:
+        return picture.steps
+    return step if isinstance(step, (list, tuple)) else [step]
 
 
 def chosen(panels, numbers):
@@ -200,11 +200,10 @@ def chosen(panels, numbers):
     return [panels[number - 1] for number in numbers]
 
 
-def draw_panel(axes, panel, points):
+def draw_panel(axes, panel):
     """Draws a panel's curves, and sets its axes."""
     for curve in panel.curves:
-        draw(axes, curve.x, curve.rows, curve.group, curve.group.marker, second=curve.is_thin,
-             line=panel.by_step or not points, log=is_log(panel))
+        draw(axes, curve.x, curve.rows, curve.group, curve.group.marker, curve.is_thin, is_log(panel))
     draw_extras(axes, panel.extras)
     set_scale(axes, panel.scale)
     write_unit(axes, panel.measure.unit)

@@ -4,6 +4,7 @@ in the panels. matplotlib's own settings are restored once a figure is drawn."""
 import contextlib
 import functools
 import itertools
+import math
 import textwrap
 import warnings
 from collections import Counter
@@ -24,7 +25,7 @@ from lib.sweeps.grid import CASE
 
 # Okabe and Ito's colours that show on white and on black, the strongest first; grey in place of their yellow and black.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-INK, MUTED, GRID = "#222222", "#666666", "#E3E3E3"
+INK, MARK, MUTED, GRID = "#222222", "#555555", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
 PAPERS = {"column": 3.25, "page": 5.5}  # inches
@@ -194,7 +195,7 @@ TITLE_TOP, SUBTITLE_TOP = 0.2, 0.56
 LEGEND_TOP, PAPER_LEGEND_TOP = 0.82, 0.15  # with a subtitle of one line; without title and subtitle
 SUBTITLE_LINE, LONGEST_SUBTITLE = 0.18, 116  # inches; letters
 LEGEND_GAP, LEGEND_ROW = 0.06, 0.235
-PANEL_HEADER, UNTITLED_PANEL_HEADER = 0.62, 0.4  # the title of a panel and the unit of its axis; the unit alone
+PANEL_HEADER = 0.55  # the title of a panel and the unit of its axis
 X_AXIS = 0.6  # ticks and title of the axis below a panel
 NOTES_GAP, NOTE_LINE, NOTES_BOTTOM = 0.1, 0.2, 0.14
 EDGE = 0.3  # left of the title, the legend and the notes
@@ -220,26 +221,23 @@ def _legend_shape(texts, width):
     return rows, columns
 
 
-def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titles=True, room=0.0, notes=(), beside="",
-               panels=None):
-    """(figure, axes as a flat list) of a figure with a title, a subtitle of any number of lines and one legend above
-    rows × columns panels. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
+def new_figure(count, columns, panel_height, title, subtitle, handles, room=0.0, notes=(), beside=""):
+    """(figure, axes as a flat list) of a figure with a title, a subtitle and one legend above so many panels in rows of
+    `columns`. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
 
     panel_height  inches of a panel with its title and axis, in a screen's figure
     handles       the legend's
     room          inches left free below the legend, in a screen's figure
     notes         lines of text below the panels
-    beside        the longest text right of a panel
-    panels        the number of panels needed; None: rows × columns"""
+    beside        the longest text right of a panel"""
     width = matplotlib.rcParams["figure.figsize"][0]
-    if is_narrow():
-        rows, columns = panels or rows * columns, 1
+    columns = 1 if is_narrow() else min(columns, count)
+    rows = math.ceil(count / columns)
     legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
-    subtitle = "\n".join(line for part in subtitle.splitlines() for line in textwrap.wrap(part, LONGEST_SUBTITLE))
+    subtitle = textwrap.fill(subtitle, LONGEST_SUBTITLE)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
     legend_top = PAPER_LEGEND_TOP if for_paper() else LEGEND_TOP + SUBTITLE_LINE * subtitle.count("\n")
-    panel_header = PANEL_HEADER if panel_titles else UNTITLED_PANEL_HEADER
-    header = legend_top + LEGEND_GAP + LEGEND_ROW * legend_rows + panel_header + room
+    header = legend_top + LEGEND_GAP + LEGEND_ROW * legend_rows + PANEL_HEADER + room
     footer = X_AXIS + (NOTES_GAP + NOTE_LINE * len(notes) if notes else 0)
     height = header + rows * panel_height + footer - X_AXIS  # of a screen's figure, as all lengths above
     figure = Figure(figsize=(width, scaled(height)))
@@ -247,10 +245,12 @@ def new_figure(rows, columns, panel_height, title, subtitle, handles, panel_titl
     _write_around_panels(figure, height, title, subtitle, notes)
     if handles:
         _add_legend(figure, handles, legend_columns, (scaled(EDGE) / width, 1 - legend_top / height))
-    axes = figure.subplots(rows, columns, squeeze=False)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in axes[count:]:
+        empty.remove()
     figure.subplots_adjust(top=1 - header / height, bottom=footer / height, hspace=PANEL_GAP)
     _set_widths(figure, columns, beside)
-    return figure, list(axes.flat)
+    return figure, axes[:count]
 
 
 def _write_around_panels(figure, height, title, subtitle, notes):
@@ -281,10 +281,20 @@ def _set_widths(figure, columns, beside):
     figure.subplots_adjust(left=left / width, right=1 - right / width, wspace=gap / panel_width)
 
 
-def line_handle(text, color, dash, marker, inside=None):
-    """A legend's handle of a line; `inside`: the colour inside of its marker, if it is another."""
-    return Line2D([], [], color=color, linewidth=scaled(2.2), linestyle=dash, label=literal(text),
-                  markersize=scaled(5), marker=marker, markerfacecolor=inside)
+def line_handle(text, color=MARK, dash="-", marker="", width=2.2, inside=None):
+    """A legend's handle of a line; `width` in points; `inside`: the colour inside of its marker, if it is another."""
+    return Line2D([], [], color=color, linewidth=scaled(width), linestyle=dash, label=literal(text),
+                  markersize=scaled(6.5), marker=marker, markerfacecolor=inside)
+
+
+def band_handle(text):
+    """A legend's handle of a band."""
+    return Patch(color=MARK, alpha=0.16, linewidth=0, label=text)
+
+
+def diverged_handles(has_some):
+    """A list with the legend's handle of the crosses of diverged runs, if the figure has some."""
+    return [line_handle("diverged", dash="", marker="X")] * has_some
 
 
 def group_handles(groups, statistic=MEAN, inside=None):
@@ -293,8 +303,7 @@ def group_handles(groups, statistic=MEAN, inside=None):
     is drawn of the seeds; `inside`: as line_handle takes it."""
     handle = functools.partial(line_handle, inside=inside)
     seeds = shared_seeds(groups)
-    bands = [Patch(color="#555555", alpha=0.16, linewidth=0, label=f"{statistic} {seeds} seeds")]
-    bands = bands if seeds and for_paper() else []
+    bands = [band_handle(f"{statistic} {seeds} seeds")] if seeds and for_paper() else []
     if len(facets(groups)) == 1:
         return [handle(group.legend(None if seeds else statistic), group.color, group.dash, group.marker)
                 for group in groups] + bands

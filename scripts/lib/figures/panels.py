@@ -4,7 +4,7 @@ import math
 
 from matplotlib import ticker
 
-from lib.figures.layout import MARKED, MARKERS, MUTED, PAPER_LETTERS, Line2D, for_paper, literal, scaled, text_size
+from lib.figures.layout import MARKED, MARKERS, MUTED, PAPER_LETTERS, for_paper, literal, scaled, text_size
 from lib.figures.scale import tick_text
 from lib.logs import np
 
@@ -14,11 +14,9 @@ MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does l
 
 
 def set_panel_titles(panels, titles):
-    """Removes the panels for which there is no title, and sets the titles of the others: all in letters of one size, so
-    small that the widest ends before the next panel, of at least 8 points. A paper's panels have less room: "during
+    """Sets the titles of the panels, all in letters of one size, so small that the widest ends before the next panel, of
+    at least 8 points. A paper's panels have less room: "during
     training" is left out, as the axis shows it."""
-    for axes in panels[len(titles):]:
-        axes.remove()
     drawn = [axes.set_title(literal(text.replace(" during training", "") if for_paper() else text))
              for axes, text in zip(panels, titles)]
     lefts = sorted({round(axes.bbox.x0) for axes in panels})
@@ -108,10 +106,10 @@ def set_scale(axes, scale):
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 
 
-def draw(axes, x, rows, group, marker=None, second=False, line=True, log=False):
+def draw(axes, x, rows, group, marker=None, second=False, log=False):
     """Draws a group's line, the mean of `rows` (runs, len(x)), and their band from the smallest to the largest, with
-    gaps at values that are not finite and dots at single values between gaps. Without `line`, points; `second`: a thin
-    line, the group's second one. `marker`: on some points, so that lines of one grey differ. `log`: as
+    gaps at values that are not finite and dots at single values between gaps. Without a dash of the group, points;
+    `second`: a thin line, the group's second one. `marker`: on some points, so that lines of one grey differ. `log`: as
     in band()."""
     mean, low, high = band(rows, log)
     color = group.color
@@ -121,9 +119,9 @@ def draw(axes, x, rows, group, marker=None, second=False, line=True, log=False):
                           color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
-    axes.plot(x, mean, color=color, linewidth=scaled(THIN if second else THICK), linestyle=group.dash if line else "",
-              marker=marker if line or marker else ".", markersize=scaled(3 if second else 4.2), zorder=3,
-              markevery=marked(x, marker) if line and marker else None)
+    axes.plot(x, mean, color=color, linewidth=scaled(THIN if second else THICK), linestyle=group.dash,
+              marker=marker, markersize=scaled(3 if second else 4.2), zorder=3,
+              markevery=marked(x, marker) if marker and group.dash else None)
     if alone.any():
         axes.plot(x[alone], mean[alone], linestyle="", marker=marker or "o", markersize=scaled(5), color=color,
                   zorder=3, markerfacecolor="white" if second else color)
@@ -145,9 +143,3 @@ def block_ticks(deepest, most=8):
         return list(range(0, deepest + 1, apart))
     apart = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if deepest <= most * n)
     return list(range(0, deepest + 1, apart))
-
-
-def diverged_handle():
-    """A legend's handle of the cross of a diverged run."""
-    return Line2D([], [], color="#555555", linestyle="", marker="X", markersize=scaled(10), label="diverged",
-                  markeredgecolor="white")

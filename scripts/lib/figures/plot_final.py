@@ -9,8 +9,9 @@ from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
 from lib.compare.labels import RUN, joined, value_text
 from lib.figures.drawing import drawing
-from lib.figures.layout import NAME_LETTER, facets, group_handles, literal, new_figure, scaled, styled, text_size
-from lib.figures.panels import THICK, band, diverged_handle, set_panel_titles, set_scale, write_unit
+from lib.figures.layout import (NAME_LETTER, diverged_handles, facets, group_handles, literal, new_figure, scaled,
+                                styled, text_size)
+from lib.figures.panels import THICK, band, set_panel_titles, set_scale, write_unit
 from lib.figures.plot_loss import common_levels, draw_levels, limits, vocabularies
 from lib.figures.scale import scale_between, scale_of
 from lib.logs import np
@@ -86,12 +87,11 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     levels = common_levels(runs) if y == LOSS else {}
     scale = final_scale(values, levels, runs, ylim, 1 + LOST_ROOM * max(
         sum(bool(line.diverged) for line in members) for _, members in faceted), y)
-    columns = min(2, len(faceted))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
-    handles += [diverged_handle()] * any(run.diverged for run in runs)
-    figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 4.5 if len(faceted) == 1 else 3.45,
+    handles += diverged_handles(any(run.diverged for run in runs))
+    figure, panels = new_figure(len(faceted), 2, 4.5 if len(faceted) == 1 else 3.45,
                                 f"{NAMES.get(y, y)} against {key}", shared_settings(drawn), handles, notes=notes,
-                                panel_titles=len(faceted) > 1, beside="unigram")
+                                beside="unigram")
     for axes, (_, members) in zip(panels, faceted):
         draw_by_key(axes, key, scale, UNIT if y == LOSS else y, {
             line: {value: [final_value(run, y) for run in group.runs] for value, group in lines[line].items()}

@@ -5,7 +5,6 @@ import math
 
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -13,7 +12,8 @@ from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
 from lib.figures import matplotlib
 from lib.figures.drawing import drawing
-from lib.figures.layout import MUTED, X_AXIS, for_paper, is_narrow, literal, new_figure, scaled, text_size
+from lib.figures.layout import (MUTED, X_AXIS, for_paper, is_narrow, line_handle, literal, new_figure, scaled,
+                                text_size)
 from lib.figures.panels import band, block_ticks, nothing_finite, on_steps, write_unit
 from lib.figures.scale import near, scale_between
 from lib.logs import np
@@ -24,6 +24,7 @@ from lib.logs.sites import Site
 # vision; there are two, as there are two scales.
 QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient rms", "nats per unit", "plasma"))
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
+LOST = (0, (2, 1.5))  # the dash of the line where a run diverged
 ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
 MOST = 12  # runs in a figure
 LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
@@ -94,7 +95,7 @@ def plot(groups, site="stream"):
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
     height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
     narrow = is_narrow()  # all maps of one quantity, then all of the other
-    figure, axes = new_figure(len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
+    figure, axes = new_figure(2 * len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
                               f"The {subject} at every layer and step", shared_settings(groups, STATISTIC),
                               mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))
     figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
@@ -126,8 +127,7 @@ def mark_handles(maps):
     if (values == 0).any():
         handles.append(Patch(label="zero", facecolor=ZERO, edgecolor=MUTED))
     if any(heat_map.divergences for heat_map in maps):
-        handles.append(Line2D([], [], color="black", marker="v", markersize=scaled(8), linewidth=scaled(1.2),
-                              linestyle=(0, (2, 1.5)), label="diverged; beyond the scale: the colour of its end"))
+        handles.append(line_handle("diverged; beyond the scale: the colour of its end", "black", LOST, "v", 1.2))
     return handles
 
 
@@ -155,7 +155,7 @@ def draw_map(axes, heat_map, name, norm, colors):
     color_map = matplotlib.colormaps[colors].with_extremes(under=ZERO)
     axes.pcolormesh(x, y, shown, norm=norm, cmap=color_map, rasterized=True, zorder=1)
     for step in heat_map.divergences:
-        axes.axvline(step, color="black", linewidth=scaled(1.2), linestyle=(0, (2, 1.5)), zorder=3)
+        axes.axvline(step, color="black", linewidth=scaled(1.2), linestyle=LOST, zorder=3)
         axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)
 
 

@@ -5,15 +5,13 @@ import json
 import math
 from collections import namedtuple
 
-from matplotlib.lines import Line2D
-
 from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
-from lib.figures.layout import (MUTED, NAME_LETTER, facets, group_handles, new_figure, scaled, split_by_values,
-                                text_size)
-from lib.figures.panels import (THICK, band, diverged_handle, draw, end_mark, last_point, nothing_finite, on_steps,
-                                set_panel_titles, set_scale, thinned, ticker, whole_x, write_unit)
+from lib.figures.layout import (MUTED, NAME_LETTER, diverged_handles, facets, group_handles, line_handle, new_figure,
+                                scaled, split_by_values, text_size)
+from lib.figures.panels import (band, draw, end_mark, last_point, nothing_finite, on_steps, set_panel_titles, set_scale,
+                                thinned, ticker, whole_x, write_unit)
 from lib.figures.scale import near, scale_between
 from lib.logs import np
 
@@ -191,15 +189,14 @@ def plot(groups, x="step", ylim=None, last=None):
             if (end := last_point(tables[run][:, X], tables[run][:, TRAIN]))]
     validated = any(drawn.at.size for drawn in losses.values())
     faceted = facets(groups)
-    columns = min(2, len(faceted))
     finite = [group for group in groups if losses[group].at.size or np.isfinite(losses[group].rows).any()]
     shown, missing = split_by_values(groups, finite.__contains__)
     title = "Training and validation loss" if validated else "Training loss"
-    handles = group_handles(shown, statistic, "white" if validated else None) + marks_of(validated)
-    handles += [diverged_handle()] * bool(ends)
-    figure, panels = new_figure(math.ceil(len(faceted) / columns), columns, 5.0 if len(faceted) == 1 else 3.45, title,
-                                shared_settings(groups, statistic), handles, notes=[*late, *missing],
-                                panel_titles=len(faceted) > 1, beside="bits")
+    inside = "white" if validated else None
+    handles = [*group_handles(shown, statistic, inside), line_handle("training, smoothed")]
+    handles += [line_handle("validation", dash="", marker="o", inside=inside)] * validated + diverged_handles(bool(ends))
+    figure, panels = new_figure(len(faceted), 2, 5.0 if len(faceted) == 1 else 3.45, title,
+                                shared_settings(groups, statistic), handles, notes=[*late, *missing], beside="bits")
     first = min(table[0, X] for table in tables.values()) if last else 0
     for axes, (facet, members) in zip(panels, faceted):
         set_scale(axes, scale)
@@ -248,12 +245,3 @@ def label_axes(axes, levels, x, ends):
     bits.set_yticks(*zip(*scale_between(low / math.log(2), high / math.log(2), axes.get_yscale()).ticks))
     bits.yaxis.set_minor_locator(ticker.NullLocator())
     draw_levels(axes, levels, 1 - share + scaled(0.06) / width, is_wide)
-
-
-def marks_of(validated):
-    """A legend's handles for lines and, if there are some, marks of validation losses, whatever their group."""
-    handles = [Line2D([], [], color="#555555", linewidth=scaled(THICK), label="training, smoothed")]
-    if validated:
-        handles.append(Line2D([], [], color="#555555", linestyle="", marker="o", label="validation",
-                              markersize=scaled(6.5), markeredgewidth=scaled(1.7), markerfacecolor="white"))
-    return handles

@@ -54,16 +54,17 @@ def picture_of(title, panels, note="", points=False, second=(), ylim=None):
     """The figure of a list of Panel. `note`: text to add to the subtitle; `points`: draw points instead of lines by
     block; `second`: as lines_of takes it; `ylim`: (low, high) of the y axes; None: those that the values need."""
     lines = lines_of(dict.fromkeys(name for panel in panels for name in panel.probes), second)
+    if points:
+        lines = {name: line._replace(dash="") for name, line in lines.items()}
     shown = with_scales([as_curves(panel, lines, points) for panel in panels], False, ylim)
     seeds = sorted({len(curve.rows) for panel in shown for curve in panel.curves})
     count = f"{statistic_of(shown)} {' or '.join(map(str, seeds))} seeds" if seeds != [1] else "one seed"
     columns = 2 if len(panels) == 4 else len(panels)
-    handles = [line_handle(line.name, line.color, "" if points else line.dash, line.marker) for line in lines.values()]
-    figure, axes = new_figure(len(panels) // columns, columns, HEIGHT, title, " · ".join(filter(None, (count, note))),
-                              handles, panel_titles=len(panels) > 1)
+    figure, axes = new_figure(len(panels), columns, HEIGHT, title, " · ".join(filter(None, (count, note))),
+                              [line_handle(*line) for line in lines.values()])
     for axis, panel, (key, values) in zip(axes, shown, (panel.x for panel in panels)):
         if key in ("block", "step"):
-            draw_panel(axis, panel, points)
+            draw_panel(axis, panel)
         else:
             draw_by_key(axis, key, panel.scale, panel.measure.unit, {
                 curve.group: dict(zip(values, curve.rows.T.tolist())) for curve in panel.curves}, is_log(panel))
