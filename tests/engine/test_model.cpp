@@ -1,6 +1,6 @@
-// Properties of a model: it decodes as it trains, does not depend on threads, drops at random and keeps
-// running statistics. Its equations and causality are laws of `check`, which test_check_random.py applies to
-// random configs.
+// Properties of a model: it decodes as it trains, drops at random and keeps running statistics. Its equations and
+// causality are laws of `check`, which test_check_random.py applies to random configs; test_cli_determinism.py and
+// test_digits.py show that its bits do not depend on threads.
 #include <numeric>
 
 #include "ops/dropout.h"
@@ -87,26 +87,6 @@ TEST_CASE_TEMPLATE("model: decoding with a cache equals the whole forward pass",
         CHECK(scaled_error(decoded, whole) <= pick<Real>(1e-5, 1e-13));
         CHECK_THROWS(model.forward(tokens.subspan(0, 1), &cache));  // full
       }
-    }
-  }
-}
-
-TEST_CASE("model: same bits at any thread count, by both providers of products") {
-  for (const GemmProvider provider : {GemmProvider::openblas, GemmProvider::native}) {
-    for (const char* variant : {"", "model.norm_placement=peri model.position=rope model.qk_norm=true"}) {
-      const ModelConfig config =
-          tiny_config(text("model.d_model=48 model.d_ff=200 model.n_head=3 model.context=70 "
-                           "model.dropout=0.1 model.bias=true ",
-                           variant));
-      const RandomBatch batch(3, config.context, 67);
-      CHECK(same_bits_at_any_thread_count([&] {
-        TinyModel<float> model(config, 67, provider);
-        Outputs<float> out;
-        const Pass pass = batch.training(RandomStream(1, "dropout"));
-        out["loss"] = {static_cast<float>(model.loss_and_gradients(pass, 1, nullptr, &out["logits"]))};
-        out["gradients"].assign(model.gradients.all().begin(), model.gradients.all().end());
-        return out;
-      }));
     }
   }
 }

@@ -23,9 +23,7 @@ inline ModelConfig tiny_config(const std::string& sets = "") {
 // A model with its first weights, ready for a test.
 template <class Real>
 struct TinyModel : Model<Real> {
-  explicit TinyModel(const ModelConfig& config, Index vocab = tiny_vocab,
-                     GemmProvider provider = GemmProvider::openblas)
-      : Model<Real>(config, vocab, provider) {
+  explicit TinyModel(const ModelConfig& config) : Model<Real>(config, tiny_vocab, GemmProvider::openblas) {
     initialise(config, this->layout(), 1, this->parameters);
     move_off_constants(this->layout(), 1, this->parameters);
   }
@@ -33,12 +31,11 @@ struct TinyModel : Model<Real> {
 
 // A batch of `sequences` drawn at random.
 struct RandomBatch {
-  RandomBatch(Index sequences, Index context_length, Index vocab = tiny_vocab)
-      : tokens(integers(sequences * context_length, vocab, "tokens")),
-        targets(integers(sequences * context_length, vocab, "targets")),
+  RandomBatch(Index sequences, Index context_length)
+      : tokens(integers(sequences * context_length, tiny_vocab, "tokens")),
+        targets(integers(sequences * context_length, tiny_vocab, "targets")),
         context(context_length) {}
   Pass view() const { return {tokens, targets, context}; }
-  Pass training(const RandomStream& dropout) const { return {tokens, targets, context, true, dropout}; }
 
   std::vector<std::int32_t> tokens, targets;
   Index context;
