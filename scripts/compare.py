@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.base.command import Parser, ScriptError, printable, run_command
 from lib.base.progress import counted
 from lib.base.tables import markdown_table, print_csv, print_table, text_table
-from lib.compare.comparison import comparison
+from lib.compare.comparison import SPEED, comparison
 from lib.compare.groups import group_by_config
 from lib.compare.pairs import CLEAR
 from lib.compare.ranges import NONE, checked, measured, tables_in, titles_of
@@ -56,7 +56,6 @@ EXAMPLES = """examples:
 FACTS = [("placement", "placement", "model.norm_placement"), ("norm", "norm", "model.norm"),
          ("L", "n_layer", "model.n_layer"), ("params", "params", None), ("status", "status", None)]
 STAR = "(*: clear, by Student's t at 5%)"  # what `marked` means, in the line above each table that has it
-SPEED = "tokens_per_s"
 
 # A part of the output: a table below a heading, or none if that is ""; its first row is the titles, which a list has in
 # Markdown only.

@@ -6,17 +6,16 @@ import statistics
 from lib.base.command import ScriptError, printable
 from lib.compare.groups import base_of, group_by_config
 from lib.compare.labels import value_text
-from lib.compare.pairs import (best_rates, between_bests, kind_of, metric_text, pair_of, pairings_of, repeats_of,
+from lib.compare.pairs import (best_rates, between_bests, metric_text, pair_of, pairings_of, repeats_of,
                                standard_deviation, standard_error)
 from lib.compare.remarks import TO_TARGET, remarks_on
 from lib.logs import np
 from lib.logs.runs import NORM, PLACEMENT
 
-# The columns of metrics: key of a run's record, title, and the kind that pairs.metric_text takes.
-METRICS = [("best_val_loss", "best val", "loss"), ("final_val_loss", "final val", "loss"),
-           ("final_train_loss", "final train", "loss"), ("grad_first_last", "grad first/last", "ratio"),
-           ("growth", "growth", "ratio"), ("tokens_per_s", "tokens/s", "speed")]
-AXES = {"steps": "count", "tokens": "count", "seconds": "ratio"}  # {metric to a target: kind, as above}
+SPEED = "tokens_per_s"
+# The columns of metrics: {key of a run's record: title}.
+METRICS = {"best_val_loss": "best val", "final_val_loss": "final val", "final_train_loss": "final train",
+           "grad_first_last": "grad first/last", "growth": "growth", SPEED: "tokens/s"}
 
 
 def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
@@ -27,12 +26,15 @@ def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
     metrics. `by`: the compared key; by default that of the value `base`, or the first that varies. `metric`: a number
     of summary.json. ScriptError: no group is the base, the groups do not differ in the key, or no run has the
     metric."""
-    columns = METRICS
+    columns = dict(METRICS)
     if target is not None:
-        columns = METRICS + [(f"{axis}_to_target", f"{axis} to {target:g}", kind) for axis, kind in AXES.items()]
+        columns |= {f"{axis}_to_target": f"{axis} to {target:g}" for axis in ("steps", "tokens", "seconds")}
         for run in runs:
             run.record |= reached(target, run)
-    columns = columns_with(metric, columns, runs)
+    known = dict.fromkeys([*columns, *(key for run in runs for key in run.record if key != "status")])
+    if metric not in known:
+        raise ScriptError(f"--metric: got {printable(metric)}; expected one of {', '.join(map(printable, known))}")
+    columns.setdefault(metric, metric)
     groups = group_by_config(runs)
     base, key_of_base = base_of(groups, base)
     varied = dict.fromkeys(key for group in groups for key in group.varied)
@@ -43,24 +45,13 @@ def comparison(runs, base=None, target=None, by=None, metric="final_val_loss"):
     pairings, repeats = pairings_of(groups, base, compared_key), repeats_of(groups, base)
     pairs = list(filter(None, (pair_of(pairing, compared_key, metric) for pairing in pairings)))
     rates = best_rates([group for group in groups if group not in repeats])
-    return {"key": compared_key, "metric": {key: title for key, title, _ in columns}[metric],
+    return {"key": compared_key, "metric": columns[metric],
             "runs": [entry_of(group, base, columns) for group in groups], "paired": pairs, "rates": rates,
             "best": between_bests([pair["best"] for pair in rates]),
             "remarks": remarks_on(groups, pairings, compared_key, pairs, rates, target)}
 
 
-def columns_with(metric, columns, runs):
-    """The columns, as METRICS has them, and that of a metric that is not among them. ScriptError: no run has it."""
-    if metric in [key for key, _, _ in columns]:
-        return columns
-    known = dict.fromkeys([*(key for key, _, _ in columns), *(key for run in runs for key in run.record)])
-    del known["status"]
-    if metric not in known:
-        raise ScriptError(f"--metric: got {printable(metric)}; expected one of {', '.join(map(printable, known))}")
-    return [*columns, (metric, metric, kind_of(metric))]
-
-
-def entry_of(group, base, columns=METRICS):
+def entry_of(group, base, columns):
     """A row of the table as a dict: "group", the Group; facts about it; "seeds", those of all its runs; and "metrics",
     {key: a dict}, each of them over the runs that Group.metric_values counts:
 
@@ -70,15 +61,17 @@ def entry_of(group, base, columns=METRICS):
     at_most                   of a metric to a target only: whether the mean is an upper bound"""
     counts = collections.Counter(sorted(printable(run.record["status"]) for run in group.runs))
     metrics = {}
-    for key, title, kind in columns:
+    for key, title in columns.items():
         values = group.metric_values(key)
         metrics[key] = {"title": title, "mean": statistics.fmean(values) if values else None, "n": len(values),
                         "sd": standard_deviation(values), "standard_error": standard_error(values),
-                        "text": metric_text(values, kind)}
+                        "text": metric_text(values, key)}
+        if key == SPEED and values:  # without an error, which would describe the machine's other load
+            metrics[key]["text"] = f"{statistics.fmean(values) / 1e3:,.1f}k"
         if key.endswith("_to_target"):
             metrics[key]["at_most"] = is_bound = bool(values) and any(group.metric_values("target_at_most"))
             if is_bound:
-                metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], kind)
+                metrics[key]["text"] = "≤ " + metric_text([statistics.fmean(values)], key)
     names = dict.fromkeys(str(run.value("name")) for run in group.runs)
     return {"group": group, "label": group.label, "name": "; ".join(names), "keys": group.varied,
             "choices": group.config.minus(base.config).choices,

@@ -63,21 +63,19 @@ def pairings_of(groups, base, compared_key):
     groups_once = [group for group in groups if group not in repeats]
     at_base = [group for group in groups_once if group.value(compared_key) == base.value(compared_key)]
 
-    def first_pairing(group, partners, is_wanted):
-        """The first Pairing with one of the partners, the choices of whose difference are wanted; else None."""
-        return next((pairing for partner in partners
-                     if is_wanted((pairing := pairing_with(group, partner)).difference.choices)), None)
+    def first_of(candidates, group, is_wanted):
+        """The first candidate from which the group differs in choices that are wanted; else None."""
+        return next((one for one in candidates if is_wanted(group.config.minus(one.config).choices)), None)
 
-    same_settings = filter(None, (first_pairing(group, at_base, lambda choices: choices == [compared_key])
-                                  for group in groups_once if group not in at_base))
-    pairings = {pairing.group: pairing for pairing in same_settings}
-    paired = {base, *pairings, *(pairing.partner for pairing in pairings.values())}
+    partners = {group: first_of(at_base, group, lambda choices: choices == [compared_key])
+                for group in groups_once if group not in at_base}
+    partners = {group: partner for group, partner in partners.items() if partner}
+    paired = {base, *partners, *partners.values()}
     for index, group in enumerate(groups_once):
         if group not in paired:
-            pairings[group] = (first_pairing(group, groups_once[:index], lambda choices: len(choices) == 1)
-                               or pairing_with(group, base))
-    pairings |= {group: pairing_with(group, partner) for group, partner in repeats.items()}
-    return [pairings[group] for group in groups if group in pairings]
+            partners[group] = first_of(groups_once[:index], group, lambda choices: len(choices) == 1) or base
+    partners |= repeats
+    return [pairing_with(group, partners[group]) for group in groups if group in partners]
 
 
 # ---- differences ------------------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ def pair_of(pairing, compared_key, metric=LOSS):
     count = f"lower in {pair.pop('lower')} of {pair['n']} shared seeds{survivors}"
     return {"group": group.label, "partner": partner.label, **pair, "repeat": is_repeat,
             "text": f"{'a repeat; ' if is_repeat else ''}{count}: {pair['verdict']}",
-            "partner_text": metric_text(partner.metric_values(metric), kind_of(metric)),
+            "partner_text": metric_text(partner.metric_values(metric), metric),
             "setting": setting_text(partner, compared_key) if difference.choices == [compared_key] else None,
             "values": [value_text(compared_key, member.value(compared_key)) for member in (group, partner)]}
 
@@ -141,17 +139,10 @@ def best_rates(groups):
         rival = min((pairing for pairing in others if pairing.group in finished),
                     key=lambda pairing: loss(pairing.group), default=None)
         if rival and loss(best) < loss(rival.group) and (pair := pair_of(rival, RATE)):
-            edge = edge_of(best, [pairing.group for pairing in others])
-            pairs.append({**pair, "rates": [rival.group.value(RATE), best.value(RATE)], "edge": edge, "best": best})
+            rate, tried = best.value(RATE), [pairing.group.value(RATE) for pairing in others]
+            edges = {max(rate, *tried): "largest", min(rate, *tried): "smallest"}
+            pairs.append({**pair, "rates": [rival.group.value(RATE), rate], "edge": edges.get(rate, ""), "best": best})
     return pairs
-
-
-def edge_of(best, others):
-    """ "largest" or "smallest" if the best group's learning rate is that of all that were tried, else ""."""
-    tried = [group.value(RATE) for group in others]
-    if best.value(RATE) > max(tried):
-        return "largest"
-    return "smallest" if best.value(RATE) < min(tried) else ""
 
 
 def between_bests(bests):
@@ -185,27 +176,17 @@ def standard_error(values):
     return None if len(values) < 2 else standard_deviation(values) / math.sqrt(len(values))
 
 
-def kind_of(metric):
-    """The kind that metric_text takes of a number of summary.json."""
-    if metric.endswith("_loss"):
-        return "loss"
-    return "count" if metric in COUNTS else "ratio"
-
-
-def metric_text(values, kind):
-    """The mean of the values with its standard error: "2.550 ± 0.050", "2.5123", "-" without values. `kind`: "loss",
-    "ratio", "count" for whole numbers, or "speed", which has no error, as that would describe the machine's other
-    load."""
+def metric_text(values, metric):
+    """The mean of the values of a metric with its standard error: "2.550 ± 0.050", "2.5123", "-" without values."""
     if not values:
         return "-"
     mean, error = statistics.fmean(values), standard_error(values)
-    if kind == "speed":
-        return f"{mean / 1e3:,.1f}k"
-    if kind == "count" and (error is None or error == 0 or error >= 10):
+    is_count = metric in (*COUNTS, "steps_to_target", "tokens_to_target")
+    if is_count and (error is None or error == 0 or error >= 10):
         return f"{mean:,.0f}" + (f" ± {error:,.0f}" if error is not None else "")
     if error is not None and math.isfinite(error):
         return with_error(mean, error)
-    return f"{mean:.4f}" if kind == "loss" and abs(mean) < LARGE_LOSS else f"{mean:.3g}"
+    return f"{mean:.4f}" if metric.endswith("_loss") and abs(mean) < LARGE_LOSS else f"{mean:.3g}"
 
 
 def with_error(mean, error):

@@ -19,9 +19,10 @@ from lib.base.command import ScriptError, printable
 from lib.base.files import JSON
 from lib.base.keys import fields
 from lib.base.tables import markdown_cells, markdown_table
-from lib.compare.comparison import METRICS
+from lib.compare.comparison import METRICS, SPEED
 
-KINDS = {title: (key, kind) for key, title, kind in METRICS if kind != "speed"}  # of columns that may have ranges
+KEYS = {title: key for key, title in METRICS.items() if key != SPEED}  # of columns that may have ranges
+RATIOS = ("grad first/last", "growth")  # their titles
 DIVERGED, NONE = "diverged", "-"
 ENOUGH = 3  # seeds for a mean that is held to a range
 TABLE = re.compile(r"^\|[^\n]*\n\|-[^\n]*\n(?:\|[^\n]*(?:\n|\Z))+(?:<!--[^\n]*\n(?:{[^\n]*\n)+-->\n?)?", re.MULTILINE)
@@ -49,7 +50,7 @@ def tables_in(text):
     for match in TABLE.findall(text):
         lines = match.splitlines()
         (folder, *titles), _, *rows = [markdown_cells(line) for line in lines if line.startswith("|")]
-        if titles and KINDS.keys() >= {*titles} and all(len(row) == len(titles) + 1 for row in rows):
+        if titles and KEYS.keys() >= {*titles} and all(len(row) == len(titles) + 1 for row in rows):
             try:
                 common, *asked = [JSON.decode(line) for line in lines if line.startswith("{")] or [{}]
                 is_whole = len(asked) in (0, len(rows)) and all({"config", "seeds"} <= {*common, *part}
@@ -67,16 +68,15 @@ def tables_in(text):
 def values_of(group, title):
     """The finite figures of the runs of a group on the scale on which their range is symmetric; None if all of them
     diverged."""
-    key, kind = KINDS[title]
     if len(group.diverged) == len(group.runs):
         return None
-    values = [value for value in group.metric_values(key) if math.isfinite(value) and value > 0]
-    return [math.log10(value) for value in values] if kind == "ratio" else values
+    values = [value for value in group.metric_values(KEYS[title]) if math.isfinite(value) and value > 0]
+    return [math.log10(value) for value in values] if title in RATIOS else values
 
 
 def titles_of(groups):
     """The titles of the figures that can have ranges. ScriptError: there is none."""
-    values = {title: [values_of(group, title) for group in groups.values()] for title in KINDS}
+    values = {title: [values_of(group, title) for group in groups.values()] for title in KEYS}
     titles = [title for title, of in values.items() if any(of) or of.count(None) == len(of)]
     if not titles:
         raise ScriptError("--ranges: no run has a figure yet; train them to their end")
@@ -113,7 +113,7 @@ def range_text(mean, distance, title):
     ends = []
     for side, outward in ((-1, math.floor), (1, math.ceil)):
         end = mean + side * distance
-        if KINDS[title][1] == "ratio":
+        if title in RATIOS:
             digit = 10.0 ** math.floor(end)
             ends.append(f"{float(f'{outward(round(10 ** end / digit, 6)) * digit:.1g}'):g}")
         else:
@@ -182,6 +182,6 @@ def outside_text(group, title, cell):
         got = f"{len(group.diverged)} of {len(group.runs)} diverged" if group.diverged else "missing"
         return "" if values is None and cell == DIVERGED else f"{got}, expected {cell}"
     mean = statistics.fmean(values)
-    value = 10 ** mean if KINDS[title][1] == "ratio" else mean
+    value = 10 ** mean if title in RATIOS else mean
     is_inside = cell != DIVERGED and float(cell.split(" to ")[0]) <= value <= float(cell.split(" to ")[1])
     return "" if is_inside else f"{value:.4g}, expected {cell}"
