@@ -37,7 +37,8 @@ from collections import namedtuple
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base.command import Parser, ScriptError, printable, run_command
+from lib.base import command
+from lib.base.command import Parser, ScriptError, printable
 from lib.base.progress import counted
 from lib.base.tables import markdown_table, print_csv, print_table, text_table
 from lib.compare.comparison import SPEED, comparison
@@ -300,4 +301,4 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(main, "compare"))
+    command.main(main, "compare")

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base.command import Parser, ScriptError, printable, run_command
+from lib.base.command import Parser, ScriptError, main, printable
 from lib.base.files import natural_order, require_output, write_atomically
 
 EXAMPLES = """examples:
@@ -118,4 +118,4 @@ def run():
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(run, "corpus"))
+    main(run, "corpus")

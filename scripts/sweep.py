@@ -44,8 +44,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
-from lib.base import processors
-from lib.base.command import Parser, ScriptError, argument, printable, program, run_command
+from lib.base import command, processors
+from lib.base.command import Parser, ScriptError, argument, printable, program
 from lib.base.files import read_json
 from lib.base.progress import Display, clock, counted
 from lib.sweeps import sweep_time
@@ -92,7 +92,10 @@ def train_all(runs, jobs, start, table):
                 line = end_run(run, code, errors.read().strip())
             table.locks.release(run)
             if run.status != "interrupted":
-                add_to_table(run, table, display)
+                before_it = table.problem
+                table.write(run)
+                if table.problem not in ("", before_it):
+                    display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
             if run.status != "interrupted" or not is_stopped:
                 display.print_line(line)
     display.clear()
@@ -120,14 +123,6 @@ def end_run(run, code, output):
         message = ""
     duration = clock(run.summary["seconds"]) if "seconds" in run.summary else ""
     return f"{run.status:8}  {run.name}  {message}  {duration}".rstrip()
-
-
-def add_to_table(run, table, display):
-    """Writes the row of a run. Prints a failure once."""
-    before = table.problem
-    table.add(run)
-    if table.problem not in ("", before):
-        display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
 
 
 def progress(runs, running, jobs):
@@ -267,4 +262,4 @@ def report_problems(counts, problem):
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(main, "sweep"))
+    command.main(main, "sweep")

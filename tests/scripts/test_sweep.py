@@ -424,14 +424,14 @@ class Tables(unittest.TestCase):
                             self.train(run, draw)
                             if draw.random() < 0.2:
                                 raise Killed
-                            table.add(run)
+                            table.write(run)
                     except Killed:
                         kills += 1
                         sweeps.pop(chosen, None)
                 table, runs = self.opened(self.GRIDS[draw.choice(grids)], folder)
                 for run in runs:
                     self.train(run, draw)
-                    table.add(run)
+                    table.write(run)
                 self.assert_complete(folder)
         self.assertGreater(kills, 100)
 

@@ -56,9 +56,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"[{self.topic}] {printable(message)}; see {self.prog} --help\n")
 
 
-def run_command(run, topic):
-    """Calls `run` and returns its exit code, 0 if it returns none. Errors become lines `[topic] message` on stderr; a
-    line that begins with a topic keeps it."""
+def main(run, topic):
+    """Calls `run` and ends the program with the exit code that it returns, 0 if none. Errors become lines `[topic]
+    message` on stderr; a line that begins with a topic keeps it."""
     is_closed = sys.stdout is None
     fit_streams()
     try:
@@ -66,27 +66,21 @@ def run_command(run, topic):
         sys.stdout.flush()
         if is_closed:
             raise ScriptError("output: stdout is closed, so that nothing could be printed", 1)
-        return code if isinstance(code, int) else 0
     except ScriptError as error:
         for line in str(error).split("\n"):
             print(line if line.startswith("[") else f"[{topic}] {line}", file=sys.stderr)
-        return error.code
+        code = error.code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at its end
         print(f"[{topic}] output: stdout was closed before all of it was written", file=sys.stderr)
-        return 1
+        code = 1
     except OSError as error:
         print(f"[{topic}] {printable(error.filename or 'output')}: {error.strerror or error}", file=sys.stderr)
-        return 1
+        code = 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
-
-
-def main(run, topic):
-    """Calls `run` as run_command() does, and ends the program with an exit code that is not 0."""
-    if code := run_command(run, topic):
-        sys.exit(code)
+        code = 130
+    sys.exit(code)
 
 
 def printable(text):

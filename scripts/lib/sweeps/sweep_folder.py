@@ -97,14 +97,10 @@ class Table:
                               "columns; move it away, and it is written anew, or choose another folder with --out DIR")
         return header[1:-len(RESULTS)], {row[0]: dict(zip(header, row)) for row in rows if row}
 
-    def add(self, run):
-        """Writes the row of a run that has ended, and those that could not be written before."""
-        self.unwritten[run.name] = run
-        self.write()
-
-    def write(self):
-        """Writes the rows that are not yet written. A failure is kept in `problem`; the result of a run is its
-        folder."""
+    def write(self, *runs):
+        """Writes the rows of runs that have ended, and those that could not be written before. A failure is kept in
+        `problem`; the result of a run is its folder."""
+        self.unwritten |= {run.name: run for run in runs}
         if self._attempt(self._write):
             self.unwritten.clear()
 
@@ -155,23 +151,26 @@ def row_of(run, columns):
 def steps_left(run, folder):
     """How many steps `normscope train --resume` will train of a GridPoint in this folder: all without a checkpoint,
     else those after it. A diverged run has some too, and a run that is done if train.steps was raised."""
-    steps = run.config["train"]["steps"]
-    try:
-        summary = read_json(folder / "summary.json")
-        trained = summary["steps"] if (folder / "checkpoint.safetensors").exists() else 0
-        # The checkpoint of a run that is not done is of an earlier step, though its summary may count all.
-        return max(steps - trained, int(summary["status"] != "done"))
-    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
-        return steps
+    steps, summary = run.config["train"]["steps"], _read_object(folder / "summary.json")
+    trained = summary.get("steps", 0) if (folder / "checkpoint.safetensors").exists() else 0
+    # The checkpoint of a run that is not done is of an earlier step, though its summary may count all.
+    return max(steps - trained, int(summary.get("status") != "done"))
 
 
 def ended_run(folder, labels):
     """The run of a folder as a GridPoint with these labels if it is done or diverged, and so has a row in the table;
     else None. Whether it is trained again is another question: steps_left."""
-    try:
-        config, summary = (read_json(folder / name) for name in ("config.json", "summary.json"))
-        if summary["status"] in ("done", "diverged"):
-            return GridPoint(folder.name, {}, labels, config, folder, summary["status"], summary)
-    except (ScriptError, OSError, KeyError, TypeError):  # no run, or a damaged one
-        pass
+    config, summary = (_read_object(folder / name) for name in ("config.json", "summary.json"))
+    status = config and summary.get("status")
+    if status in ("done", "diverged"):
+        return GridPoint(folder.name, {}, labels, config, folder, status, summary)
     return None
+
+
+def _read_object(file):
+    """The object of a JSON file of a run; {} if there is no run, or a damaged one."""
+    try:
+        content = read_json(file)
+    except (ScriptError, OSError):
+        return {}
+    return content if isinstance(content, dict) else {}
