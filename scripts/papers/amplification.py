@@ -82,7 +82,8 @@ def picture(results):
     handles = [line_handle("learns", PALETTE[1], "", "o"), line_handle("stays at the unigram level", MUTED, "", "s")]
     subtitle = ("one seed; theory (scripts/predict.py): colour, cosine of two tokens after the last block; lines, "
                 "amplification A")
-    figure, panels = new_figure(len(RATES), len(RATES), HEIGHT, "Post-norm without warm-up: what learns", subtitle, handles)
+    figure, panels = new_figure(len(RATES), len(RATES), HEIGHT, "Post-norm without warm-up: what learns", subtitle,
+                                handles)
     for axes, rate in zip(panels, RATES):
         axes.set_title(f"lr {rate}")
         filled = axes.contourf(DEPTHS, SCALES, results["cosines"], COSINES, colors=blues)

@@ -3,7 +3,6 @@
 levels."""
 
 import itertools
-import itertools
 import json
 import math
 import re
