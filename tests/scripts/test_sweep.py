@@ -40,6 +40,7 @@ BUSY = {"model": {"n_layer": 1}, "train": {"steps": 60}, "eval": {"every": 7}, "
 WILD = "--set train.optimizer=sgd --set model.norm=none --set train.grad_clip=0 --set train.lr=1e-3,0.01,100"
 CLOCK = ("seconds", "tokens_per_s")
 KILLS = 200 if LONG else 12
+TWO_AT_ONCE = {"grid": {"train.lr": [-1, 0.1], "model.n_head": [2, 5]}}
 # Mistakes of a sweep's file (bytes), of its parts beside the base, and of options, each with words of the message.
 MISTAKES = (
     (b"[]", "expected an object"), (b'{"seeds": [1]}', "base: got null"), (b'{"base": "no.json"}', "no file no.json"),
@@ -62,6 +63,7 @@ MISTAKES = (
     ({"grid": {"status": {"a": {"train.lr": 1}}}}, "grid: status: a key or column"),
     ({"grid": {"a": {"b": {"train.lr": 1}}, "train.lr": [1]}}, "train.lr: set twice"),
     ({"grid": {"a": {"b": {"train.lr": -1}}}}, "train.lr", "in a=b"),
+    (TWO_AT_ONCE, "train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="),
     ("none.json", "no file none.json"), ("sweep.json --set train.lr=1", "train.lr: set twice"),
     ("sweep.json --jobs 0", "from 1"), ("sweep.json --shard 3/2", "got 3/2; expected I/N"),
     ("sweep.json --shard ²/2", "got ²/2; expected I/N"), ("sweep.json --sed 2", "--sed"),
@@ -69,8 +71,6 @@ MISTAKES = (
     ("sweep.json --seeds 100000", "400,000 runs; expected at most 100,000"),
     ("sweep.json --seeds 2 --seeds 3", "--seeds is given twice"),
     ("tiny.json --set train.lr=1,2 --set train.lr=3", "train.lr: set twice"))
-TWO_AT_ONCE = (({"grid": {"train.lr": [-1, 0.1], "model.n_head": [2, 5]}},
-                 "train.lr", "model.n_head: 5 does not divide", "in lr=-1_n_head="),)
 
 # A command `sweep.py tiny.json --out out` with further options, after a line of shell. It must end with `code`, train
 # the runs `trained` and no others, and leave the table `table` (None: not one of a sweep); `says` is found on stdout,
@@ -286,20 +286,19 @@ class Runs(SweepTest):
         self.assertEqual(read_labels(self.path("none"))["runs"], {})
 
     def test_mistakes_are_named_before_anything_runs(self):
-        self.file(grid={"train.lr": [-1, 0.1], "model.n_head": [2, 5]})
-        for lines, mistakes in ((1, MISTAKES), (2, TWO_AT_ONCE)):
-            for mistake, *words in mistakes:
-                if isinstance(mistake, dict):
-                    self.file("bad.json", **mistake)
-                elif isinstance(mistake, bytes):
-                    self.write("bad.json", mistake)
-                options = mistake if isinstance(mistake, str) else "bad.json"
-                with self.subTest(mistake):
-                    error = self.script("sweep.py", *options.split(), "--out", "never", code=2).stderr
-                    self.assertEqual(error.count("\n"), lines)
-                    self.assert_no_controls(error)
-                    for word in words:
-                        self.assertIn(word, error)
+        self.file(**TWO_AT_ONCE)
+        for mistake, *words in MISTAKES:
+            if isinstance(mistake, dict):
+                self.file("bad.json", **mistake)
+            elif isinstance(mistake, bytes):
+                self.write("bad.json", mistake)
+            options = mistake if isinstance(mistake, str) else "bad.json"
+            with self.subTest(mistake):
+                error = self.script("sweep.py", *options.split(), "--out", "never", code=2).stderr
+                self.assertEqual(error.count("\n"), 2 if mistake == TWO_AT_ONCE else 1)
+                self.assert_no_controls(error)
+                for word in words:
+                    self.assertIn(word, error)
         self.assertFalse(os.path.exists(self.path("never")))
 
     def times(self):
@@ -460,7 +459,7 @@ class Stopped(SweepTest):
             while process is None or process.returncode != 0:  # until a sweep ends before it is killed
                 process = self.begin("--jobs", "2")
                 try:
-                    process.wait(timeout=draw.uniform(0, seconds))
+                    process.wait(timeout=draw.uniform(0, seconds) if kills < KILLS else PATIENCE)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     kills += 1
