@@ -19,7 +19,7 @@ class Plots(MadeRuns):
     def test_pre_and_post(self):
         pre, post = self.make("pre"), self.make("post", model__norm_placement="post", model__final_norm=False, decay=30)
         svg = self.plot("layers", pre, post, png=True)
-        self.has(svg, "pre", "post", "Gradient by depth, at step 60", "Gradient during training, blocks 1 and 3",
+        self.has(svg, "pre", "post", "Gradient by depth, at step 60", "Gradient during training, block 1 and block 3",
                  "gradient rms of the stream (nats per unit)",
                  "3 blocks · width 16 · context 8 · layernorm · gpt2 · adamw · lr 0.001 · corpus · seed 1")
         self.assertEqual(self.plot("layers", pre, post), svg, "not deterministic")

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import unittest
-import unittest.mock
 
 import numpy as np
 from cli import merged
@@ -18,7 +17,7 @@ from made_runs import CONFIG, NGRAMS, SCRIPTS, MadeRuns
 import plot  # in scripts, which made_runs.py puts on the path
 from lib.figures import (curves, layout, panels, plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap,
                          plot_layers, plot_loss, plot_steps, plot_updates)
-from lib.base.keys import PLACED, PLACEMENTS
+from lib.base.keys import PLACED
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
 from lib.figures import matplotlib
@@ -46,10 +45,6 @@ class Maps(MadeRuns):
         with self.assertRaisesRegex(ScriptError, "no row of step 7 .* nearest: 1 and 10|nearest: 10 and 1"):
             Site(Run(self.root / "r")).index(7)
 
-    def test_ticks_are_steps(self):
-        for steps, ticks in (([3], [3]), ([1], [1]), ([6, 7, 8], [6, 8]), ([1, 10, 60], [1, 2, 5, 10, 20, 50])):
-            self.assertEqual(plot_heatmap.step_ticks(steps, plot_heatmap.edges(np.array(steps)))[:6], ticks)
-
     def test_the_scale_holds_for_all_and_spans_a_factor_of_two(self):
         maps = [plot_heatmap.HeatMap(Group([Run(self.make(name, decay=decay))], name), "stream")
                 for name, decay in (("a", 1.0), ("b", 0.01))]
@@ -70,6 +65,7 @@ class Maps(MadeRuns):
         self.assertEqual(meshes[1].norm.vmin, meshes[3].norm.vmin)
         y = meshes[0].get_coordinates()[:, 0, 1]
         self.assertEqual((y[0], y[-1]), (-0.5, 3.5))
+        self.assertEqual(figure.axes[0].get_xticks().tolist(), [1, 2, 5, 10, 20, 50])
 
 
 class Axes(MadeRuns):
@@ -176,15 +172,10 @@ class Styles(MadeRuns):
             figure, _ = layout.new_figure(1, 1, 3, "", "", [layout.line_handle("_one", layout.INK, "-", "o")])
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()], ["_one"])
 
-    def test_factors_of_the_depth_in_words(self):
-        for factor, text in (([2.0, 0.25], "(2L)^¼"), ([8.0, -0.5], "(8L)^-½"), ([3.0, 1.0], "(3L)"),
-                             ([2.0, 0.5, "log"], "(ln 2L)^½"), ([1.0, 0.3], "(1L)^0.3")):
-            self.assertEqual(plot_branches.power_text(*factor), text)
-            with unittest.mock.patch.dict(PLACEMENTS["deepnorm"], alpha=factor):
-                blocks = ["pre", {"attn": "post", "ffn": "none"}, "deepnorm"]
-                branches = Branches(Run(self.make(f"run{text.replace('/', '')}", model__norm_placement=blocks)))
-                self.assertEqual(plot_branches.notes([branches]),
-                                 [f"deepnorm: the stream is multiplied by α = {text} before the sum."])
+    def test_a_note_explains_the_factor_of_a_placement(self):
+        blocks = ["pre", {"attn": "post", "ffn": "none"}, "deepnorm"]
+        self.assertEqual(plot_branches.notes([Branches(Run(self.make("run", model__norm_placement=blocks)))]),
+                         ["deepnorm: the stream is multiplied by α before the sum, as `normscope explain` has it."])
 
     def test_names_of_levels_do_not_overlap(self):
         axes = drawing(layout.Figure)().subplots()
@@ -304,7 +295,7 @@ class Styles(MadeRuns):
         runs = [self.make("run"), self.make("lost", diverged=True, model__norm="rmsnorm")]
         self.assertEqual([axes.get_title(loc="left") for axes in plot.cosine(*runs).axes],
                          ["Cosine by depth, at step 1", "Cosine by depth, last step of each (50–60)",
-                          "Cosine during training, blocks 1 and 3"])
+                          "Cosine during training, block 1 and block 3"])
         later = plot.layers(runs[0], step=[10, 20], panels=[2, 3, 5], last=20, ylim=(1e-4, 8)).axes
         self.assertEqual([axes.get_title(loc="left")[-10:] for axes in later[:2]], ["at step 10", "at step 20"])
         self.assertEqual((later[0].get_ylim(), later[2].lines[0].get_xdata().tolist()), ((1e-4, 8), [50, 60]))

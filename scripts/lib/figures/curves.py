@@ -17,8 +17,8 @@ from lib.logs.sites import FIRST
 # array (steps, layers 0..L) or, without `blocks`, (steps). The series of a group of runs are one line, their mean,
 # with a band from the least to the largest: many tensors of a run do not fit a Picture (plot_heatmap.py draws its own).
 # `log`: whether the axis is logarithmic (None: if values span decades); `blocks`: those drawn against the step, the
-# first one thick, a second one thin; −1 is the last; `shares`: whether panels of the same unit share a scale.
-Measure = namedtuple("Measure", "name value unit log blocks shares", defaults=[(), True])
+# first one thick, a second one thin; −1 is the last. Panels of the same unit share a scale.
+Measure = namedtuple("Measure", "name value unit log blocks", defaults=[()])
 # `read(run)` gives the list of a run's series: objects with `run`, `steps` and the arrays that measures name, such as
 # those of a subclass of LoggedSteps (sites.py), which has them by block; `first`: the first block with values;
 # `by_measure`: the panels of a measure follow one another and share a scale (else panels of one step or training do).
@@ -75,13 +75,9 @@ def by_step(measure, facet, series, first):
     depths = {getattr(s, measure.value).shape[1] - 1 for s in sum(series.values(), [])} if measure.blocks else set()
     blocks = measure.blocks[:1] if depths == {1} else measure.blocks or (None,)
     last = f"block {max(depths, default=0)}" if len(depths) == 1 else "last block"
-    title = f"{measure.name}, {facet}" if facet else measure.name
-    if measure.blocks:
-        names = [last if block == -1 else "block 1" for block in blocks]
-        words = names[0]
-        if len(names) > 1:
-            words = f"blocks 1 and {max(depths)}" if len(depths) == 1 else "first and last block"
-        title = f"{measure.name} during training, {words}"
+    names = [last if block == -1 else "block 1" for block in blocks]
+    when = f" during training, {' and '.join(names)}" if measure.blocks else ""
+    title = ", ".join(filter(None, [measure.name + when, facet]))
     curves = []
     for group, members in series.items():
         for block in blocks:
@@ -115,7 +111,7 @@ def with_scales(panels, by_measure, limits=None):
     high) of all."""
     alike = {}  # {what has one scale: its panels}
     for number, panel in enumerate(panels):
-        own = panel.title if not panel.measure.shares else panel.by_step and not by_measure
+        own = panel.by_step and not by_measure if panel.measure.unit else panel.title
         alike.setdefault((panel.measure.unit, own), []).append(number)
     result = list(panels)
     for numbers in alike.values():

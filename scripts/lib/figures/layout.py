@@ -29,7 +29,7 @@ INK, MARK, MUTED, GRID = "#222222", "#555555", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
 LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
 PAPERS = {"column": 3.25, "page": 5.5}  # inches
-MARKERS, MARKED = tuple("osD^vPph"), 24  # one marker per style, on lines of at most so many blocks
+MARKERS = tuple("osD^vPph")  # one per style
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))
 LINES = ("-", DASHES, DOTS)
 MOST_LINES, MOST_PANELS = 9, 9  # lines in a panel that has dashes; panels of a figure
@@ -221,13 +221,12 @@ def _legend_shape(texts, width):
     return rows, columns
 
 
-def new_figure(count, columns, panel_height, title, subtitle, handles, room=0.0, notes=(), beside=""):
+def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(), beside=""):
     """(figure, axes as a flat list) of a figure with a title, a subtitle and one legend above so many panels in rows of
     `columns`. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
 
     panel_height  inches of a panel with its title and axis, in a screen's figure
     handles       the legend's
-    room          inches left free below the legend, in a screen's figure
     notes         lines of text below the panels
     beside        the longest text right of a panel"""
     width = matplotlib.rcParams["figure.figsize"][0]
@@ -237,7 +236,7 @@ def new_figure(count, columns, panel_height, title, subtitle, handles, room=0.0,
     subtitle = textwrap.fill(subtitle, LONGEST_SUBTITLE)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
     legend_top = PAPER_LEGEND_TOP if for_paper() else LEGEND_TOP + SUBTITLE_LINE * subtitle.count("\n")
-    header = legend_top + LEGEND_GAP + LEGEND_ROW * legend_rows + PANEL_HEADER + room
+    header = legend_top + LEGEND_GAP + LEGEND_ROW * legend_rows + PANEL_HEADER
     footer = X_AXIS + (NOTES_GAP + NOTE_LINE * len(notes) if notes else 0)
     height = header + rows * panel_height + footer - X_AXIS  # of a screen's figure, as all lengths above
     figure = Figure(figsize=(width, scaled(height)))

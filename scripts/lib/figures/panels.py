@@ -4,12 +4,12 @@ import math
 
 from matplotlib import ticker
 
-from lib.figures.layout import MARKED, MARKERS, MUTED, PAPER_LETTERS, for_paper, literal, scaled, text_size
+from lib.figures.layout import MARKERS, MUTED, PAPER_LETTERS, for_paper, literal, scaled, text_size
 from lib.figures.scale import tick_text
 from lib.logs import np
 
 THICK, THIN = 1.9, 0.8  # points, of a group's line and of its second one
-MARKS = 8  # markers of a long line
+MARKED, MARKS = 25, 8  # the points of a line of which each has its marker; markers of a longer line
 MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does lines
 
 
@@ -103,7 +103,7 @@ def set_scale(axes, scale):
     axes.set_yscale(scale.kind, **options.get(scale.kind, {}))
     axes.set_yticks(*zip(*scale.ticks))
     axes.set_ylim(scale.low, scale.high)  # which a tick at the edge may have moved
-    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.minorticks_off()
 
 
 def draw(axes, x, rows, group, marker=None, second=False, log=False):
@@ -117,29 +117,19 @@ def draw(axes, x, rows, group, marker=None, second=False, log=False):
         starts = np.arange(0, len(x), math.ceil(len(x) / MOST_CORNERS))
         axes.fill_between(np.asarray(x)[starts], np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts),
                           color=color, alpha=0.08 if second else 0.16, linewidth=0, zorder=2)
+    apart = math.ceil(len(x) / MARKS) if group.dash and len(x) > MARKED else 1
     good = np.isfinite(mean)
     alone = good & ~np.r_[False, good[:-1]] & ~np.r_[good[1:], False]
     axes.plot(x, mean, color=color, linewidth=scaled(THIN if second else THICK), linestyle=group.dash,
               marker=marker, markersize=scaled(3 if second else 4.2), zorder=3,
-              markevery=marked(x, marker) if marker and group.dash else None)
+              markevery=(MARKERS.index(group.marker) * apart // len(MARKERS), apart))
     if alone.any():
         axes.plot(x[alone], mean[alone], linestyle="", marker=marker or "o", markersize=scaled(5), color=color,
                   zorder=3, markerfacecolor="white" if second else color)
 
 
-def marked(x, marker):
-    """The indices of the points of a line that get its marker: all of few blocks, else about eight, evenly along x and
-    at other places for another marker."""
-    if len(x) <= MARKED + 1 and x[-1] <= MARKED:
-        return None
-    places = (np.arange(MARKS) + MARKERS.index(marker) / len(MARKERS)) / MARKS
-    return sorted({int(index) for index in np.searchsorted(x, x[0] + places * (x[-1] - x[0]))})
-
-
 def block_ticks(deepest, most=8):
-    """Ticks of an axis of blocks: evenly spaced, at most about `most`, with the last block if that is possible."""
-    apart = next(n for n in range(1, deepest + 2) if deepest % n == 0 and deepest <= most * n)
-    if apart == 1 or deepest >= 3 * apart:
-        return list(range(0, deepest + 1, apart))
-    apart = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if deepest <= most * n)
-    return list(range(0, deepest + 1, apart))
+    """Ticks of an axis of blocks: evenly spaced, about `most`, of usual depths the last block among them."""
+    steps = [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10]
+    ticks = ticker.MaxNLocator(most, integer=True, min_n_ticks=1, steps=steps).tick_values(0, deepest)
+    return [int(tick) for tick in ticks if tick <= deepest]

@@ -9,13 +9,6 @@ from lib.logs.sites import Branches
 SHARE = "rms of the output, as added / rms of the stream"
 BRANCHES = Picture("Size of each sublayer's output over that of the stream it joins", lambda run: [Branches(run)], (
     Measure("Attention", "attention", SHARE, None, (1, -1)), Measure("FFN", "ffn", SHARE, None, (1, -1))), first=1)
-POWERS = {0.25: "¼", 0.5: "½", -0.25: "-¼", -0.5: "-½"}
-
-
-def power_text(base, exponent, log=""):
-    """ "(2L)^¼", "(ln 2L)^½": a factor that depends on the depth L, from its row in configs/schema.json."""
-    raised = f"^{POWERS.get(exponent, f'{exponent:g}')}" if exponent != 1 else ""
-    return f"({'ln ' if log else ''}{base:g}L){raised}"
 
 
 def notes(branches):
@@ -24,7 +17,7 @@ def notes(branches):
     lines = []
     for name, row in rows.items():
         if row["alpha"][1]:
-            lines.append(f"{name}: the stream is multiplied by α = {power_text(*row['alpha'])} before the sum.")
+            lines.append(f"{name}: the stream is multiplied by α before the sum, as `normscope explain` has it.")
         if row["learned_scale"]:
             lines.append(f"{name}: the sublayer's output is multiplied by its learned scale, 0 at the start.")
     return lines

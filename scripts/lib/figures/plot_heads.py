@@ -33,7 +33,7 @@ def heads(run):
 HEADS = Picture("What the attention heads do", heads, (
     Measure("Entropy", "entropy", "entropy of weights (nats)", False, (-1,)),
     Measure("Attention sink", "first_share", "weight on the first token", False, (-1,)),
-    Measure("Logits", "max_logit", "largest q·k / √D", None, (-1,), shares=False)), first=1, by_measure=True)
+    Measure("Logits", "max_logit", "largest q·k / √D", None, (-1,))), first=1, by_measure=True)
 
 
 def plot(groups, **options):

@@ -6,7 +6,6 @@ import math
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
@@ -31,8 +30,7 @@ LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
 STATISTIC = "geometric mean of"  # seeds
 MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
 MAP_GAP = 0.98  # inches between two maps
-SCALE_ROOM = 0.75  # inches of a colour scale and its title above the maps
-SECOND_SCALE_ROOM = 1.1  # inches between the maps of the two quantities, if these are below one another
+SCALE_HEIGHT, SCALE_GAP = 0.13, 0.85  # inches of a colour scale, and between it and the first of its maps
 
 
 class HeatMap:
@@ -72,14 +70,6 @@ def edges(steps):
     return np.concatenate([[steps[0]**2 / middle[0]], middle, [steps[-1]**2 / middle[-1]]])
 
 
-def step_ticks(steps, limits):
-    """Ticks 1, 2, 5, 10, … within the limits of a logarithmic axis; the first and the last step if fewer than two of
-    them are within."""
-    ticks = [digit * 10**power for power in range(8) for digit in (1, 2, 5)]
-    within = [tick for tick in ticks if limits[0] <= tick <= limits[-1]]
-    return within if len(within) > 1 else sorted({steps[0], steps[-1]})
-
-
 @drawing
 def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
@@ -95,21 +85,18 @@ def plot(groups, site="stream"):
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
     height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
     narrow = is_narrow()  # all maps of one quantity, then all of the other
-    figure, axes = new_figure(2 * len(maps), 2, height + MAP_GAP + (X_AXIS - MAP_GAP) / len(maps),
+    figure, axes = new_figure(2 * len(maps), 2,
+                              height + MAP_GAP + (X_AXIS - MAP_GAP + SCALE_HEIGHT + SCALE_GAP) / len(maps),
                               f"The {subject} at every layer and step", shared_settings(groups, STATISTIC),
-                              mark_handles(maps), room=SCALE_ROOM + (SECOND_SCALE_ROOM if narrow else 0))
+                              mark_handles(maps))
     figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
-    for panel in axes[:len(maps)] if narrow else []:
-        box = panel.get_position()
-        bottom = box.y0 + scaled(SECOND_SCALE_ROOM) / figure.get_figheight()
-        panel.set_position([box.x0, bottom, box.width, box.height])
     for half, (name, title, unit, colors) in enumerate(QUANTITIES):
         panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
         scale = color_scale(maps, name)
         if scale:
             norm = LogNorm(*scale)
             scale_title = title if for_paper() else f"{title} of the {subject}"
-            draw_color_scale(figure, panels[0], norm, colors, f"{scale_title} ({unit})")
+            draw_color_scale(panels, norm, colors, f"{scale_title} ({unit})")
         for panel, heat_map in zip(panels, maps):
             draw_map(panel, heat_map, name, norm if scale else None, colors)
             if half == 0 or narrow:
@@ -139,9 +126,8 @@ def draw_map(axes, heat_map, name, norm, colors):
     axes.add_patch(Rectangle((x[0], y[0]), x[-1] - x[0], y[-1] - y[0], zorder=0.5, **HATCH))
     axes.set_xscale("log")  # the first steps, where most happens, are as wide as the many later ones
     axes.set_xlim(x[0], x[-1])
-    axes.set_xticks(step_ticks(heat_map.steps, x))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:.0f}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(*zip(*((step, text) for step, text in scale_between(x[0], x[-1], "log").ticks if step >= 1)))
+    axes.minorticks_off()
     axes.set_ylim(y[0], y[-1])
     deepest = first + values.shape[1] - 1
     axes.set_yticks([tick for tick in block_ticks(deepest, 6) if tick >= first])
@@ -159,13 +145,16 @@ def draw_map(axes, heat_map, name, norm, colors):
         axes.plot([step], [y[-1]], marker="v", markersize=scaled(8), color="black", clip_on=False, zorder=4)
 
 
-def draw_color_scale(figure, first, norm, colors, label):
-    """A colour scale above the `first` panel of its maps."""
-    box, inch = first.get_position(), scaled(1) / figure.get_figheight()
-    scale_axes = figure.add_axes([box.x0, box.y1 + 0.95 * inch, box.width, 0.13 * inch])
-    bar = figure.colorbar(ScalarMappable(norm, colors), cax=scale_axes, orientation="horizontal")
+def draw_color_scale(panels, norm, colors, label):
+    """A colour scale above its maps, which make room for it."""
+    figure, top, bottom = panels[0].figure, panels[0].get_position(), panels[-1].get_position()
+    inch = scaled(1) / figure.get_figheight() / (top.y1 - bottom.y0)  # a share of the height of all maps
+    bar = figure.colorbar(ScalarMappable(norm, colors), ax=[*panels], location="top",
+                          fraction=SCALE_HEIGHT * inch, pad=SCALE_GAP * inch)
+    bar.ax.xaxis.tick_bottom()
+    bar.ax.set_box_aspect(None)
     bar.outline.set_visible(False)
     bar.ax.set_xticks(*zip(*scale_between(norm.vmin, norm.vmax, "log").ticks))
-    bar.ax.xaxis.set_minor_locator(NullLocator())
+    bar.ax.minorticks_off()
     bar.ax.tick_params(length=3, labelsize=text_size(10))
     bar.ax.set_title(literal(label), size=text_size(10.5), weight="normal", color=MUTED, pad=scaled(5))

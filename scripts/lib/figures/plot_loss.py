@@ -11,7 +11,7 @@ from lib.figures.drawing import drawing
 from lib.figures.layout import (MUTED, NAME_LETTER, diverged_handles, facets, group_handles, line_handle, new_figure,
                                 scaled, split_by_values, text_size)
 from lib.figures.panels import (band, draw, end_mark, last_point, nothing_finite, on_steps, set_panel_titles, set_scale,
-                                thinned, ticker, whole_x, write_unit)
+                                thinned, whole_x, write_unit)
 from lib.figures.scale import near, scale_between
 from lib.logs import np
 
@@ -243,5 +243,5 @@ def label_axes(axes, levels, x, ends):
     bits.tick_params(length=0)
     low, high = axes.get_ylim()
     bits.set_yticks(*zip(*scale_between(low / math.log(2), high / math.log(2), axes.get_yscale()).ticks))
-    bits.yaxis.set_minor_locator(ticker.NullLocator())
+    bits.minorticks_off()
     draw_levels(axes, levels, 1 - share + scaled(0.06) / width, is_wide)

@@ -82,7 +82,7 @@ def as_curves(panel, lines, points):
         shown.append(Curve(lines[name], at, measured, [False] * len(measured)))
         if law is not None:
             extras.append(Extra(law, lines[name].color if points else INK, DASHES, x=at))
-    measure = Measure("", "", panel.unit, panel.log, shares=panel.unit != "")
+    measure = Measure("", "", panel.unit, panel.log)
     return curves.Panel(measure, panel.title, kind == "step", panel.first, shown, (), extras)
 
 
