@@ -27,9 +27,9 @@ def set_labels(groups):
     1. The keys that vary, in the order of labels: model.norm_placement, batch, model.n_layer, train.batch_size,
        train.steps (keys_that_vary). `varied` has their values.
     2. The keys that a name in a group's label covers, and that its label therefore omits: train.batch_size and
-       train.steps (covered_keys).
+       train.steps (`covered`).
     3. The keys of the labels: those that have several values among the groups whose names do not cover them:
-       model.norm_placement, batch, model.n_layer (distinguishing_keys).
+       model.norm_placement, batch, model.n_layer (`in_labels`).
     4. The label has the group's values of these keys, after the name of its case if there are several cases:
        "post · small · L 12". Groups with the same label get their folder too.
     5. Runs that come from no sweep are called by a name of their own (run_names). The values stand beside it if they
@@ -40,13 +40,17 @@ def set_labels(groups):
         group.varied = {key: group.value(key) for key in keys
                         if key in group.config.values or key in group.config.names}
     has_cases = len({group.value(CASE) for group in groups}) > 1
-    covered = {group: covered_keys(group.config, [*keys, CASE] if has_cases else keys) for group in groups}
-    in_labels = distinguishing_keys(groups, keys, covered)
+    entries = [*keys, CASE] if has_cases else keys
+    covered = {group: {key for entry in group.config.names if entry in entries
+                       for key in group.config.named_keys[entry]} for group in groups}
+    in_labels = [key for key in keys if len({json.dumps(group.varied.get(key)) for group in groups
+                                             if key not in covered[group]}) > 1]
     for group in groups:
+        shown = {key: value for key, value in group.varied.items() if key not in covered[group]}
         group.labelled = {CASE: group.value(CASE)} if has_cases and CASE in group.config.names else {}
-        group.labelled |= _values_to_show(group, in_labels, covered)
+        group.labelled |= {key: shown[key] for key in in_labels if key in shown}
         if not group.labelled:  # a single group, or one that no key distinguishes: the first keys name it
-            group.labelled = _values_to_show(group, keys[:MOST_LABELLED], covered)
+            group.labelled = {key: shown[key] for key in keys[:MOST_LABELLED] if key in shown}
     counts = collections.Counter(map(joined, groups))
     names = run_names([group for group in groups if not any(map(is_of_sweep, group.runs))])
     for group in groups:
@@ -96,24 +100,6 @@ def keys_that_vary(groups):
         elif key in chosen:
             (words if field.get("x-label") == "{}" else others).append(key)
     return [*words, *entries, *others, *last]
-
-
-def covered_keys(config, entries):
-    """The keys that the config's names of these grid entries stand for."""
-    return {key for entry in config.names if entry in entries for key in config.named_keys[entry]}
-
-
-def distinguishing_keys(groups, keys, covered):
-    """The keys that have several values among the groups that do not cover them. `covered`: {group: covered_keys of
-    it}."""
-    def values(key):
-        return {json.dumps(group.varied.get(key)) for group in groups if key not in covered[group]}
-
-    return [key for key in keys if len(values(key)) > 1]
-
-
-def _values_to_show(group, keys, covered):
-    return {key: group.varied[key] for key in keys if key in group.varied and key not in covered[group]}
 
 
 def joined(group, keys=None):

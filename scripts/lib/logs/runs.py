@@ -91,19 +91,18 @@ class Run:
             raise ScriptError(f"{self}: damaged {name}: not an object", 1)
         return value
 
-    def rows(self, name, columns, hint="not a training run", keep=None, some=True, last=None, no_column=""):
+    def rows(self, name, columns, hint="not a training run", keep=None, some=True, last=None):
         """The named columns of a log as an array (rows, columns) of floats, NaN for empty cells. ScriptError: the file,
         a column or, with `some`, any row is missing, or a row is damaged.
 
-        hint, no_column  advice in the error if the file or a column is missing
-        keep             (column, names): keeps rows whose cell in that column is in `names`, and appends its index in
-                         `names` to the row
-        last             read only that many bytes from the end of the file"""
+        hint  advice in the error if the file is missing
+        keep  (column, names): keeps rows whose cell in that column is in `names`, and appends its index in `names` to
+              the row
+        last  read only that many bytes from the end of the file"""
         header = self.header(name, hint)
         missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
         if missing:
-            advice = no_column and f"; {no_column}"
-            raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}{advice}")
+            raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}")
         indices = [header.index(c) for c in columns]
         keep_index = header.index(keep[0]) if keep else None
         name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}

@@ -34,12 +34,14 @@ class LoggedSteps:
 
     def set_values(self, run, rows, names):
         """Sets `run`, `steps`, and for each name an array (steps, layers 0..L) from rows (step, layer, value of each
-        name), NaN where there is no row. Returns these arrays as one, and the layers of the rows."""
+        name), of which one at most has a value that is no NaN; NaN where there is no row. Returns these arrays as one, and the layers of the rows."""
         self.run = run
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers = rows[:, 1].astype(int)
-        values = np.full((len(names), self.steps.size, layer_count(run, layers)), np.nan)
-        values[:, at, layers] = rows[:, 2:2 + len(names)].T
+        # Of the config, as the rows of a killed run may end within a step; of the rows if the config is damaged.
+        depth = max(run.value("model.n_layer"), layers.max())
+        values = np.full((len(names), self.steps.size, depth + 1), np.nan)
+        np.fmax.at(values, (slice(None), at, layers), rows[:, 2:2 + len(names)].T)
         vars(self).update(zip(names, values))
         return values, layers
 
@@ -57,12 +59,6 @@ class LoggedSteps:
             raise ScriptError(f"{self.run}: no row of step {step} in {self.file}; nearest: "
                               + " and ".join(map(str, nearest)))
         return indices[0]
-
-
-def layer_count(run, layers):
-    """The number of a run's layers, the embedding included. It is that of the config, because the rows of a killed run
-    may end within a step. `layers`: those of the rows, which a damaged config may lack."""
-    return max(run.value("model.n_layer"), layers.max()) + 1
 
 
 class Site(LoggedSteps):
@@ -91,8 +87,7 @@ class TokenCosine(LoggedSteps):
     1 − cosine, at least float32's rounding."""
 
     def __init__(self, run):
-        rows = run.rows("layers.csv", ("step", "layer", "token_cosine"), UNLOGGED, keep=("site", ("stream",)),
-                        no_column="train again to log it, or see scripts/measure.py for the run's weights")
+        rows = run.rows("layers.csv", ("step", "layer", "token_cosine"), UNLOGGED, keep=("site", ("stream",)))
         values, _ = self.set_values(run, rows, ("cosine",))
         self.is_finite = np.isfinite(values).all(axis=(0, 2))
         self.apart = np.maximum(1 - values[0], ROUNDING)
@@ -104,14 +99,10 @@ class Branches(LoggedSteps):
     `placements`: as keys.placements has them."""
 
     def __init__(self, run):
-        self.run = run
         rows = run.rows("layers.csv", ("step", "layer", "branch_share"), UNLOGGED,
                         keep=("site", ("attn_out", "ffn_out")))
-        self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
-        layers, sublayer = rows[:, 1].astype(int), rows[:, 3].astype(int)
-        shares = np.full((2, self.steps.size, layer_count(run, layers)), np.nan)
-        shares[sublayer, at, layers] = rows[:, 2]
-        self.attention, self.ffn = shares
+        shares = np.where(rows[:, 3:] == (0, 1), rows[:, 2:3], np.nan)
+        self.set_values(run, np.hstack([rows[:, :2], shares]), ("attention", "ffn"))
         self.placements = placements(run.config["model"])
         self.is_finite = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
 
