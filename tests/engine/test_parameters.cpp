@@ -1,5 +1,6 @@
 // First values of a model's parameters: the distributions of the schemes. What placements and keys change of them, and
 // the values of vectors, are in law 6 of `check`; names and shapes are compared with PyTorch's in test_golden.cpp.
+#include <functional>
 #include <set>
 #include <string>
 
