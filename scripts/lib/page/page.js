@@ -55,7 +55,7 @@ function frame(kind, panel, xAxis, yAxis, xName, note = "", room = MARGIN.right)
   figure.querySelector("figcaption").textContent = [panels[panel], note].filter(Boolean).join(" · ");
   const [left, right, top, bottom] = [MARGIN.left, width - room, MARGIN.top, height - MARGIN.bottom];
   const scale = yAxis.log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
-  const chart = { svg, top, bottom, left, right, marks: [0, 0],
+  const chart = { svg, top, bottom, left, right, marks: [0, 0], low: yAxis.low, high: yAxis.high,
     x: v => left + (right - left) * (v - xAxis.low) / (xAxis.high - xAxis.low),
     y: v => yAxis.log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(yAxis.low)) / (scale(yAxis.high) - scale(yAxis.low))) };
   for (const [v, words] of yAxis.ticks) {
@@ -70,9 +70,11 @@ function frame(kind, panel, xAxis, yAxis, xName, note = "", room = MARGIN.right)
   return chart;
 }
 
-// A line through the means at these places, and the band between the two other lists; gaps if nothing is finite.
+// A line through the means at these places, the band between the two other lists, and marks of what lies beyond the axis;
+// gaps if nothing is finite.
 function curve(chart, places, [means, least, most], group) {
   const parts = [[]];
+  markBeyond(chart, places, least ? [means, least, most] : [means], group);
   means.forEach((v, i) => v === null ? parts.push([]) : parts.at(-1).push(i));
   const path = (values, part) => part.map(i => `${chart.x(places[i]).toFixed(1)},${chart.y(values[i]).toFixed(1)}`).join(" ");
   for (const part of parts.filter(part => part.length)) {
@@ -82,10 +84,13 @@ function curve(chart, places, [means, least, most], group) {
   }
 }
 
-// An arrow at the upper or the lower edge, with the value of a group that lies beyond it.
-function mark(chart, group, place, above, words) {
-  const y = above ? chart.top + 11 + 14 * chart.marks[0]++ : chart.bottom - 4 - 14 * chart.marks[1]++;
-  add(chart.svg, "text", { class: "outside", fill: group.color, x: Math.max(chart.left, chart.x(place) - 5), y }, words);
+// Arrows at the edges, with the largest and the smallest of the values at these places that lie beyond the axis.
+function markBeyond(chart, places, lines, group) {
+  const values = lines.flat(), finite = values.filter(v => v !== null), most = Math.max(...finite), least = Math.min(...finite);
+  const write = (v, y, arrow) => add(chart.svg, "text", { class: "outside", fill: group.color, y,
+    x: Math.max(chart.left, chart.x(places[values.indexOf(v) % lines[0].length]) - 5) }, `${arrow} ${text(v)}`);
+  if (most > chart.high) write(most, chart.top + 11 + 14 * chart.marks[0]++, "▲");
+  if (least < chart.low) write(least, chart.bottom - 4 - 14 * chart.marks[1]++, "▼");
 }
 
 function drawDepth(name, panel) {
@@ -95,11 +100,7 @@ function drawDepth(name, panel) {
   chart.places = Array.from({ length: page.blocks.high + 1 }, (_, layer) => layer);
   chart.title = layer => `${layer ? `block ${layer}` : "embedding output"}, step ${step()}`;
   chart.values = layer => groups.map(group => [group, "", layersOf(group, name)[0][layer] ?? null]);
-  for (const group of groups) {
-    const lines = layersOf(group, name), most = lines.at(-1), far = most.indexOf(Math.max(...most));
-    curve(chart, chart.places, lines, group);
-    if (most[far] > page.layers[state.site][name].high) mark(chart, group, far, true, `▲ ${text(most[far])}`);
-  }
+  for (const group of groups) curve(chart, chart.places, layersOf(group, name), group);
 }
 
 function drawLoss(panel) {
@@ -117,10 +118,10 @@ function drawLoss(panel) {
   for (const { losses, ...group } of groups) {
     const x = losses.x[axis], at = losses.at[axis];
     curve(chart, x, losses.train, group);
+    markBeyond(chart, at, losses.val, group);
     at.forEach((place, i) => add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(place) - 5},${chart.y(losses.val[0][i])}l5,-5l5,5l-5,5z` }));
     for (const [index, loss] of losses.ends)
       add(svg, "text", { class: "name", x: chart.x(x[index]), y: chart.y(loss) + 5, "text-anchor": "middle" }, "✕");
-    for (const [list, index, above, words] of losses.marks) mark(chart, group, losses[list][axis][index], above, words);
   }
   if (axis === "step")  // on other axes a step has several x
     add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });

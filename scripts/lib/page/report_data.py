@@ -7,7 +7,7 @@ from lib.base.command import ScriptError
 from lib.figures import plot_loss
 from lib.figures.layout import with_diverged
 from lib.figures.panels import band, block_ticks, last_point, on_steps, thinned
-from lib.figures.scale import Scale, near, scale_between, scale_of, tick_text
+from lib.figures.scale import Scale, near, scale_between, scale_of
 from lib.logs import np
 from lib.logs.sites import every_site
 from lib.page.report_page import css_dash
@@ -55,30 +55,17 @@ def layers_of(group):
     return {"steps": steps[shown].tolist(), "sites": sites}, tables
 
 
-def losses_of(group, tables, scale):
+def losses_of(group, tables, log):
     """{"train", "val": lists of the mean and the ends of its band; "x", "at": {axis: their places}; "ends": [(index in
-    x, loss)] of diverged runs; "marks": [(x or at, index, whether above, text)] of the farthest values outside the
-    limits}. `tables`: {axis: {run: as loss_table has it}}."""
-    log = scale.kind == "log"
+    x, loss)] of diverged runs}. `tables`: {axis: {run: as loss_table has it}}."""
     drawn = {name: plot_loss.losses_of(group, rows, log, MOST_LOSSES) for name, rows in tables.items()}
     losses = drawn["step"]
     ends = [last_point(np.arange(losses.x.size), row) for run, row in zip(group.runs, losses.rows) if run.diverged]
-    marks = [(place, index, is_above, f"{'▲' if is_above else '▼'} {tick_text(float(f'{values[index]:.3g}'))}")
-             for place, low, high in (("x", losses.low, losses.high), ("at", losses.least, losses.most))
-             for index, is_above, values in farthest(low, high, scale)]
     return {"train": rounded([band(losses.rows, log)[0], losses.low, losses.high], 5),
-            "val": rounded([losses.mean, losses.least, losses.most], 5), "marks": marks,
+            "val": rounded([losses.mean, losses.least, losses.most], 5),
             "ends": [(int(index), rounded(loss, 5)) for index, loss in filter(None, ends)],
             "x": {name: rounded(of.x, 6) for name, of in drawn.items()},
             "at": {name: rounded(of.at, 6) for name, of in drawn.items()}}
-
-
-def farthest(low, high, scale):
-    """Yields (index, whether above, values) of the largest value above the limits and of the smallest below."""
-    if (high > scale.high).any():
-        yield int(np.nanargmax(high)), True, high
-    if (low < scale.low).any():
-        yield int(np.nanargmin(low)), False, low
 
 
 def tables_of(groups):
@@ -120,7 +107,7 @@ def page_data(groups):
         data.append({"label": group.label, "color": group.color, "dash": css_dash(group.dash), "rest": group.rest,
                      "lead": with_diverged(group.lead, groups), "panel": group.panel, **layers[group][0],
                      "lost": min(filter(None, lost), default=None),
-                     "losses": losses_of(training, tables, scale) if training.runs else None})
+                     "losses": losses_of(training, tables, scale.kind == "log") if training.runs else None})
     lasts = {name: max([1.0, *(table[-1, plot_loss.X] for table in of_runs.values())])
              for name, of_runs in tables.items()}
     return {"groups": data, "steps": sorted({step for entry in data for step in entry["steps"]}), "layers": sites,
