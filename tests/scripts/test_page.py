@@ -46,26 +46,18 @@ const opened = [$("play").textContent, $("now").textContent];
 
 
 class InABrowser(CliTest):
-    """Each test has a copy of the same four runs, in whose logs a step takes half a second."""
+    """Four runs, in whose logs a step takes half a second."""
 
-    @classmethod
-    def setUpClass(cls):
-        trainer = cls("setUp")
-        cls.addClassCleanup(trainer.doCleanups)
-        CliTest.setUp(trainer)
+    def setUp(self):
+        super().setUp()
         for placement in ("pre", "post"):
             for seed in (1, 2):
                 changes = {"model": {"n_layer": 3, "norm_placement": placement}, "train": {"seed": seed},
                            "log": {"layers_every": 5}}
-                run = trainer.train(f"runs/{placement}-{seed}", changes)
+                run = self.train(f"runs/{placement}-{seed}", changes)
                 rows = [{**row, "seconds": str(int(row["step"]) / 2)} for row in run.rows("metrics.csv")]
                 lines = [",".join(rows[0]), *(",".join(row.values()) for row in rows), ""]
-                trainer.write(run.file("metrics.csv"), "\n".join(lines))
-        cls.runs = trainer.path("runs")
-
-    def setUp(self):
-        super().setUp()
-        shutil.copytree(self.runs, self.path("runs"))
+                self.write(run.file("metrics.csv"), "\n".join(lines))
 
     def returned(self, script, address="", with_pictures=False):
         """The value that the body of a function returns when it is called in the page."""
