@@ -252,9 +252,8 @@ class Command(CliTest):
     def predict(self, *arguments, code=0):
         return self.script("predict.py", *arguments, code=code)
 
-    def figures(self, config):
-        rows = csv.DictReader(io.StringIO(self.predict(config, "--csv").stdout))
-        return {(int(row["layer"]), row["site"]): (float(row["rms"]), float(row["grad_rms"])) for row in rows}
+    def sites(self, config):
+        return mean_field.predict(mean_field.resolved(self.path(config))).sites
 
     def probe(self, config, seeds=8):
         self.normscope("probe", config, "--seeds", str(seeds), "--out", "probe", "--overwrite")
@@ -265,7 +264,7 @@ class Command(CliTest):
         self.probe(config)
         squares = np.square([Run(self.path("probe", f"seed-{seed}")).rows("layers.csv", ("rms", "grad_rms"))
                              for seed in range(1, 9)])  # (seeds, sites, 2)
-        sites = mean_field.predict(mean_field.resolved(self.path(config))).sites
+        sites = self.sites(config)
         self.assertEqual([*sites], sites_of(max(layer for layer, _ in sites) - 1))
         mean, error = squares.mean(0), squares.std(0, ddof=1) / math.sqrt(8)
         return (np.abs([*sites.values()] / np.sqrt(mean) - 1) - error / mean).max(0)
@@ -298,13 +297,13 @@ class Command(CliTest):
 
     def test_forms_agree(self):
         config = self.make()
-        figures = self.figures(config)
+        table = csv.DictReader(io.StringIO(self.predict(config, "--csv").stdout))
         result = json.loads(self.predict(config, "--json").stdout)
-        self.assertEqual(list(figures), sites_of(3))
-        self.assertEqual(figures,
-                         {(row["layer"], row["site"]): (row["rms"], row["grad_rms"]) for row in result["sites"]})
+        self.assertEqual([(row["layer"], row["site"]) for row in result["sites"]], sites_of(3))
+        self.assertEqual(*([[str(row[column]) for column in ("layer", "site", "rms", "grad_rms")] for row in rows]
+                           for rows in (result["sites"], table)))
         self.assertIn(f"first loss     {result['loss']:.3f}", self.predict(config).stdout)
-        post = self.figures(self.make(norm_placement="post"))
+        post = self.sites(self.make(norm_placement="post"))
         for layer in (1, 2, 3):  # sites that are one tensor
             self.assertEqual(post[layer, "attn_in"], post[layer - 1, "stream"])
             self.assertEqual(post[layer, "ffn_in"], post[layer, "stream_mid"])
