@@ -387,12 +387,12 @@ class Drawn(MadeRuns):
     """`plot.py layers --theory` of made-up runs, whose stream has an rms of 1 + l, and a gradient of 1.1e-3
     everywhere."""
 
-    def make_run(self, name, **changes):
+    def make_run(self, name, decay=1.0, **changes):
         model = {**MODEL, "n_layer": 3, "n_head": 2, "d_model": 64, "d_ff": 64, "final_norm": True, **changes}
-        return self.make(name, **{f"model__{key}": value for key, value in model.items()})
+        return self.make(name, decay=decay, **{f"model__{key}": value for key, value in model.items()})
 
     def test_notes(self):
-        none = self.make_run("none", norm="none", norm_placement="none", context=8,
+        none = self.make_run("none", 0.5, norm="none", norm_placement="none", context=8,
                              init={**MODEL["init"], "embed_std": 100})
         svg = self.plot("layers", self.make_run("pre"), none, "--theory")
         self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
@@ -406,7 +406,7 @@ class Drawn(MadeRuns):
     def test_lines(self):
         with mock.patch.object(curves, "draw_panel") as drawn:
             plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
-        gradient, activation = (panel for _, panel, _ in (call.args for call in drawn.call_args_list))
+        gradient, activation = (panel for _, panel in (call.args for call in drawn.call_args_list))
         np.testing.assert_allclose([panel.curves[0].rows[0] for panel in (gradient, activation)],
                                    [[1.1e-3] * 4, [1, 2, 3, 4]])
         (line,), (root,) = gradient.extras, activation.extras
