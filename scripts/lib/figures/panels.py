@@ -14,8 +14,8 @@ MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does l
 
 
 def set_panel_titles(panels, titles):
-    """Sets the titles of the panels, all in letters of one size, so small that the widest ends before the next panel, of
-    at least 8 points. A paper's panels have less room: "during
+    """Sets the titles of the panels, all in letters of one size, so small that the widest ends before the next panel,
+    of at least 8 points. A paper's panels have less room: "during
     training" is left out, as the axis shows it."""
     drawn = [axes.set_title(literal(text.replace(" during training", "") if for_paper() else text))
              for axes, text in zip(panels, titles)]

@@ -12,8 +12,8 @@ from lib.figures.drawing import drawing
 from lib.figures.layout import (NAME_LETTER, diverged_handles, facets, group_handles, literal, new_figure, scaled,
                                 styled, text_size)
 from lib.figures.panels import THICK, band, set_panel_titles, set_scale, write_unit
-from lib.figures.plot_loss import common_levels, draw_levels, limits, vocabularies
-from lib.figures.scale import scale_between, scale_of
+from lib.figures.plot_loss import common_levels, draw_levels, loss_scale
+from lib.figures.scale import scale_of
 from lib.logs import np
 from lib.logs.runs import PLACEMENT
 
@@ -85,8 +85,9 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     faceted, runs = facets(styled(list(lines))), [run for group in drawn for run in group.runs]
     values = [np.array([final_value(run, y) for run in group.runs]) for group in drawn]
     levels = common_levels(runs) if y == LOSS else {}
-    scale = final_scale(values, levels, runs, ylim, 1 + LOST_ROOM * max(
-        sum(bool(line.diverged) for line in members) for _, members in faceted), y)
+    crosses = max(sum(bool(line.diverged) for line in members) for _, members in faceted)
+    scale = (loss_scale(runs, [], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
+             else scale_of(values, limits=ylim))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
     handles += diverged_handles(any(run.diverged for run in runs))
     figure, panels = new_figure(len(faceted), 2, 4.5 if len(faceted) == 1 else 3.45,
@@ -99,15 +100,6 @@ def plot(groups, x=None, y=LOSS, ylim=None):
         draw_levels(axes, {} if scale and scale.kind == "log" else levels)
     set_panel_titles(panels, [facet for facet, _ in faceted])
     return figure
-
-
-def final_scale(values, levels, runs, ylim, room, y):
-    """The Scale of final values, of which the crosses of diverged runs need `room` times the height."""
-    if y != LOSS:
-        return scale_of(values, None, ylim)
-    low, high, log = limits([], values, levels, max(map(math.log, vocabularies(runs)), default=None))
-    top = low * (high / low) ** room if log else low + (high - low) * room
-    return scale_between(*(ylim or (low, top)), "log" if log else "linear")
 
 
 def set_values(axes, key, values):

@@ -28,7 +28,7 @@ ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
 MOST = 12  # runs in a figure
 LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
 STATISTIC = "geometric mean of"  # seeds
-MAP_HEIGHTS = {6: 1.5, 30: 2.0, math.inf: 2.6}  # {a map of at most so many blocks: inches}
+MAP_HEIGHT, TALLEST_MAP, CELL = 1.5, 2.6, 0.05  # inches, of a map of few blocks, of one of many, and of a block
 MAP_GAP = 0.98  # inches between two maps
 SCALE_HEIGHT, SCALE_GAP = 0.13, 0.85  # inches of a colour scale, and between it and the first of its maps
 
@@ -83,7 +83,7 @@ def plot(groups, site="stream"):
             raise ScriptError(f"{run}: one step is logged, a map needs two; `plot.py layers` shows it")
     subject = "residual stream" if site == "stream" else site
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
-    height = next(height for most, height in MAP_HEIGHTS.items() if deepest <= most or len(maps) > 4)
+    height = MAP_HEIGHT if len(maps) > 4 else min(MAP_HEIGHT + CELL * deepest, TALLEST_MAP)
     narrow = is_narrow()  # all maps of one quantity, then all of the other
     figure, axes = new_figure(2 * len(maps), 2,
                               height + MAP_GAP + (X_AXIS - MAP_GAP + SCALE_HEIGHT + SCALE_GAP) / len(maps),

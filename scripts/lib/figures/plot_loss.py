@@ -120,8 +120,6 @@ def limits(training, validation, levels, guessing):
     next_below = max((level for level in levels.values() if level < low), default=low)
     if low - next_below < 0.25 * (high - low):  # a level that the model may soon reach
         low = next_below
-    if high < uniform < high + 0.3 * (high - low):
-        high = uniform
     pad = 0.05 * max(high - low, 0.2)
     return max(0.0, low - pad), high + 1.4 * pad, False
 
@@ -166,14 +164,20 @@ def draw_group(axes, group, losses, log):
                   markeredgewidth=scaled(1.7 if few else 1.1), elinewidth=scaled(1.4), zorder=4)
 
 
+def loss_scale(runs, training, validation, levels, ylim=None, room=1.0):
+    """The Scale of these losses of runs, as limits() has it, `room` times as high as these need."""
+    low, high, log = limits(training, validation, levels, max(map(math.log, vocabularies(runs)), default=None))
+    high = low * (high / low) ** room if log else low + (high - low) * room
+    return scale_between(*(ylim or (low, high)), "log" if log else "linear")
+
+
 def scale_for(runs, tables, levels, ylim=None):
-    """The Scale of the losses in these tables, as limits() has it, for a picture and for the page. What a diverged run
-    reached must not squash the other curves: it counts as far as scale.near() says."""
+    """The Scale of the losses in these tables, for a picture and for the page. What a diverged run reached must not
+    squash the other curves: it counts as far as scale.near() says."""
     others = [tables[run][:1 if run.diverged else None, TRAIN] for run in runs]
     curves = [[near(tables[run][:, column], others) if run.diverged else tables[run][:, column] for run in runs]
               for column in (TRAIN, VALIDATION)]
-    low, high, log = limits(*curves, levels, max(map(math.log, vocabularies(runs)), default=None))
-    return scale_between(*(ylim or (low, high)), "log" if log else "linear")
+    return loss_scale(runs, *curves, levels, ylim)
 
 
 @drawing
@@ -194,7 +198,8 @@ def plot(groups, x="step", ylim=None, last=None):
     title = "Training and validation loss" if validated else "Training loss"
     inside = "white" if validated else None
     handles = [*group_handles(shown, statistic, inside), line_handle("training, smoothed")]
-    handles += [line_handle("validation", dash="", marker="o", inside=inside)] * validated + diverged_handles(bool(ends))
+    handles += [line_handle("validation", dash="", marker="o", inside=inside)] * validated
+    handles += diverged_handles(bool(ends))
     figure, panels = new_figure(len(faceted), 2, 5.0 if len(faceted) == 1 else 3.45, title,
                                 shared_settings(groups, statistic), handles, notes=[*late, *missing], beside="bits")
     first = min(table[0, X] for table in tables.values()) if last else 0

@@ -126,11 +126,9 @@ function drawLoss(panel) {
   if (axis === "step")  // on other axes a step has several x
     add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
   const lists = groups.flatMap(({ losses }) => [losses.x, losses.at]);
-  chart.places = [...new Set(lists.flatMap(list => list[axis]))].sort((a, b) => a - b);
-  chart.stepAt = place => {
-    const list = lists.find(list => list[axis].includes(place));
-    return list.step[list[axis].indexOf(place)];
-  };
+  const steps = new Map(lists.flatMap(list => list[axis].map((place, i) => [place, list.step[i]])));
+  chart.places = [...steps.keys()].sort((a, b) => a - b);
+  chart.stepAt = place => steps.get(place);
   chart.title = place => axis === "step" ? `step ${place}` : `${place} ${axis}`;
   chart.values = place => groups.flatMap(group => [["x", "train", ""], ["at", "val", " (validation)"]].map(([list, kind, what]) =>
     [group, what, group.losses[kind][0][group.losses[list][axis].findLastIndex(at => at <= place)] ?? null]));

@@ -18,14 +18,11 @@ def text(value):
     return html.escape(printable(value))
 
 
-def lines(value):
-    """A text of several lines, for a <pre>: line ends and tabs stay, other control characters are made visible."""
-    return "\n".join("\t".join(text(part) for part in line.split("\t")) for line in value.split("\n"))
-
-
 def pre(value):
-    """A preformatted text. The newline in front is dropped by browsers, so that one of the text's own is not."""
-    return f'<pre tabindex="0">\n{lines(value)}</pre>'
+    """A preformatted text, whose line ends and tabs stay. The newline in front is dropped by browsers, so that one of
+    the text's own is not."""
+    shown = re.sub(r"[^\n\t]+", lambda part: text(part[0]), value)
+    return f'<pre tabindex="0">\n{shown}</pre>'
 
 
 def swatch(group):
