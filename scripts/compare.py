@@ -209,20 +209,20 @@ def check(file, paths, as_csv):
         except ScriptError as error:
             faults.append(str(error))
         inside, texts = checked(table, {group.label: group for group in group_by_config(runs)})
-        hashes = [run.summary.get("trajectory_hash") for run in runs]
-        for one in filter(None, hashes):
+        hashes = [run.summary["trajectory_hash"] for run in runs if "trajectory_hash" in run.summary]
+        for one in hashes:
             holders[one].add(name)
         asked = sum(cell != NONE for cells in table.rows.values() for cell in cells)
         grades.append((name, inside, asked, faults + texts, hashes))
     rows = [("folder", "as_asked", "asked", "remarks")]
     for name, inside, asked, faults, hashes in grades:
         shared = collections.Counter(other for one in hashes for other in holders[one] - {name})
-        copies = [f"{counted(count, 'run')} with the digits of one in {printable(other)}"
-                  for other, count in shared.items()]
-        rows.append((printable(name), inside, asked, "; ".join(faults + copies)))
+        remarks = faults + [f"{counted(count, 'run')} with the digits of one in {printable(other)}"
+                            for other, count in shared.items()]
+        rows.append((printable(name), inside, asked, "; ".join(remarks)))
         if not as_csv:
-            print("; ".join([f"{printable(name)}: {inside} of {asked} means are in the ranges of {printable(file)}",
-                             *faults, *copies]))
+            line = f"{printable(name)}: {inside} of {asked} means are in the ranges of {printable(file)}"
+            print("; ".join([line, *remarks]))
     if as_csv:
         print_csv(rows)
     return int(any(faults for _, _, _, faults, _ in grades))

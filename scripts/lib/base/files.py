@@ -48,6 +48,13 @@ def read_json(path):
         raise ScriptError(f"{printable(path)}: {printable(error)}") from None
 
 
+def member(content, key):
+    """The value of a dotted key in nested objects of JSON; None if there is none."""
+    for name in key.split("."):
+        content = content.get(name) if isinstance(content, dict) else None
+    return content
+
+
 def whole_lines(file, last=None):
     """Yields the lines from the place of an open binary file on as text; with `last`, only those in that many bytes at
     its end. A last line without a newline, which a kill has torn, is left out."""
@@ -100,17 +107,12 @@ def is_locked(folder):
     return None if is_free is None else not is_free
 
 
-def same_file(path, other):
-    """Whether two paths lead to one file, by links or as hard links of it."""
-    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
-
-
 def require_output(path, inputs=(), overwrite=None, mark=MARK):
     """The rule for all that scripts write, as require_output() of src/logs/run_folder.h has it. ScriptError: the path
     is one of the `inputs`, or a run's own file, or a file without `mark` that `overwrite` does not ask to replace
     (None: the script has no such option)."""
     target, reason = Path(os.path.realpath(path)), ""
-    if any(same_file(path, one) for one in inputs):
+    if os.path.exists(path) and any(os.path.exists(one) and os.path.samefile(path, one) for one in inputs):
         reason = "is an input, and would be replaced;"
     elif RUN_FILE.fullmatch(target.name) and any((folder / "config.json").exists() for folder in target.parents[:2]):
         reason = "is the name of a run's own file;"

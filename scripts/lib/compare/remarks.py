@@ -63,25 +63,21 @@ def on_pairings(pairings, compared_key):
     """The differences between each group and its partner."""
     partners = {pairing.partner for pairing in pairings if pairing.difference.choices == [compared_key]}
     for pairing in pairings:
-        name = pairing.partner.label
-        if len(partners) > 1 and pairing.difference.choices == [compared_key]:
+        partner, difference, sentences = pairing.partner.label, pairing.difference, {}
+        name = partner
+        if len(partners) > 1 and difference.choices == [compared_key]:
             name = f"{value_text(compared_key, pairing.partner.value(compared_key))} in the same setting"
-        for kind, sentence in remarks_on_pairing(pairing, name):
-            yield kind, sentence, pairing.group, len(pairing.group.runs)
-
-
-def remarks_on_pairing(pairing, name):
-    """[(kind, sentence)] on the difference between a group and its partner, which sentences call `name`."""
-    partner, difference = pairing.partner.label, pairing.difference
-    if not difference.changes:
-        return [("repeat", f": repeats {partner}: the configs are the same, so no key explains a difference")]
-    remarks = [("differs", f" against {name}: {difference_text(pairing)}")]
-    if difference.incomparable:
-        keys = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in difference.incomparable)
-        remarks.append(("not_comparable", f": losses are not comparable with those of {partner}: other {keys}"))
-    if sentence := weights_text(pairing, name):
-        remarks.append(("weights", sentence))
-    return remarks
+        if difference.changes:
+            sentences["differs"] = f" against {name}: {difference_text(pairing)}"
+        else:
+            sentences["repeat"] = f": repeats {partner}: the configs are the same, so no key explains a difference"
+        if difference.incomparable:
+            keys = ", ".join(f"{key} (at unequal tokens)" if key == STEPS else key for key in difference.incomparable)
+            sentences["not_comparable"] = f": losses are not comparable with those of {partner}: other {keys}"
+        sentences["weights"] = difference.changes and weights_text(pairing, name)
+        for kind, sentence in sentences.items():
+            if sentence:
+                yield kind, sentence, pairing.group, len(pairing.group.runs)
 
 
 def weights_text(pairing, name):

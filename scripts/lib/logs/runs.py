@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from lib.base.command import ScriptError, printable
-from lib.base.files import is_locked, natural_order, whole_lines
+from lib.base.files import is_locked, member, natural_order, whole_lines
 from lib.logs import np
 
 PLACEMENT, NORM = "model.norm_placement", "model.norm"
@@ -51,8 +51,7 @@ class Run:
 
     def value(self, key):
         """The value of a dotted key of the config; None if it has none."""
-        return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None, key.split("."),
-                                self.config)
+        return member(self.config, key)
 
     @property
     def seed(self):
@@ -99,25 +98,25 @@ class Run:
         keep  (column, names): keeps rows whose cell in that column is in `names`, and appends its index in `names` to
               the row
         last  read only that many bytes from the end of the file"""
-        header = self.header(name, hint)
-        missing = [c for c in (*columns, *([keep[0]] if keep else [])) if c not in header]
-        if missing:
+        header, wanted = self.header(name, hint), (*columns, keep[0]) if keep else columns
+        if missing := [column for column in wanted if column not in header]:
             raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}")
-        indices = [header.index(c) for c in columns]
-        keep_index = header.index(keep[0]) if keep else None
-        name_indices = {name: [i] for i, name in enumerate(keep[1])} if keep else {}
+        indices = [header.index(column) for column in wanted]
+        places = {word: str(place) for place, word in enumerate(keep[1])} if keep else {}
         numbers, rows = [], []
         try:
             for number, cells in self.lines(name, last):
-                name_index = name_indices.get(cells[keep_index]) if keep else []
-                if name_index is not None:
+                chosen = [cells[index] for index in indices]
+                if keep:
+                    chosen[-1] = places.get(chosen[-1])
+                if chosen[-1] is not None:
                     numbers.append(number)
-                    rows.append([float(cells[index] or "nan") for index in indices] + name_index)
+                    rows.append([float(cell or "nan") for cell in chosen])
         except ValueError:
             self._refuse(name, numbers[-1], "a cell is no number")
         if some and not rows:
             raise ScriptError(f"{self}: {name} has no rows yet")
-        rows = np.array(rows).reshape(len(rows), len(columns) + (keep is not None))
+        rows = np.array(rows).reshape(len(rows), len(wanted))
         for column, values in zip(columns, rows.T):
             is_wrong = ~((values >= 0) & (values <= LARGEST.get(column, 0)) & (values == np.floor(values)))
             if column in LARGEST and is_wrong.any():

@@ -3,7 +3,6 @@ labels."""
 
 import collections
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -12,7 +11,7 @@ import re
 from pathlib import Path
 
 from lib.base.command import ScriptError, argument, ask, printable, program
-from lib.base.files import JSON, read_json, repeated, write_atomically
+from lib.base.files import JSON, member, read_json, repeated, write_atomically
 
 # The last columns of summary.csv, members of the runs' summary.json. With others, tables of earlier sweeps are refused.
 METRICS = ("final_train_loss", "best_val_loss", "final_val_loss", "grad_first_last", "growth", "steps", "seconds",
@@ -61,8 +60,7 @@ class GridPoint:
             return self.labels.get(column)
         if column in self.config.get("$idle", ()):
             return self.settings.get(column)
-        return functools.reduce(lambda part, name: part.get(name) if isinstance(part, dict) else None,
-                                column.split("."), self.config)
+        return member(self.config, column)
 
 
 # A value of a grid entry, or a case: its part of the folder's name, such as "lr=0.1", with settings and labels as in
