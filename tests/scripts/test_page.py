@@ -117,7 +117,7 @@ class InABrowser(CliTest):
         self.assertEqual((len(first), one, both), (2, 1, 2))
         self.assertEqual(opened, ["❚❚ pause", "step 1"])
         self.assertEqual(played, ["❚❚ pause", "step 3", "▶ play", "step 25"])
-        self.assertEqual(address, "#step=25&site=stream")
+        self.assertEqual(address, "#step=25&site=stream&axis=step")
         self.assertLessEqual(width, 0)
         self.assertEqual(self.returned('return [$("now").textContent, $("site").value];', "#step=12&site=ffn_in"),
                          ["step 10", "ffn_in"])

@@ -14,19 +14,14 @@ MOST_CORNERS = 200  # of a band, which matplotlib does not simplify as it does l
 
 
 def set_panel_titles(panels, titles):
-    """Sets the titles of the panels, all in letters of one size, so small that the widest ends before the next panel,
-    of at least 8 points. A paper's panels have less room: "during
-    training" is left out, as the axis shows it."""
+    """Sets the titles of the panels, all in letters of one size, so small that the widest is hardly wider than its panel,
+    of at least 8 points. In a paper "during training" is left out, as the axis shows it."""
     drawn = [axes.set_title(literal(text.replace(" during training", "") if for_paper() else text))
              for axes, text in zip(panels, titles)]
-    lefts = sorted({round(axes.bbox.x0) for axes in panels})
-    share = 1.0
-    for axes, title in zip(panels, drawn):
-        right = min((left for left in lefts if left > axes.bbox.x0 + 1), default=axes.figure.bbox.width)
-        room = right - axes.bbox.x0 - scaled(0.3) * axes.figure.dpi
-        share = min(share, room / max(title.get_window_extent().width, 1))
+    share = min((axes.bbox.width + scaled(0.25) * axes.figure.dpi) / max(title.get_window_extent().width, 1)
+                for axes, title in zip(panels, drawn))
     for title in drawn:
-        title.set_size(max(PAPER_LETTERS, share * title.get_size()))
+        title.set_size(max(PAPER_LETTERS, min(share, 1) * title.get_size()))
 
 
 def write_unit(axes, text, right=False):

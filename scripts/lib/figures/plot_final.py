@@ -7,7 +7,7 @@ import math
 
 from lib.base.command import ScriptError
 from lib.compare.groups import shared_settings
-from lib.compare.labels import RUN, joined, value_text
+from lib.compare.labels import joined, value_text
 from lib.figures.drawing import drawing
 from lib.figures.layout import (NAME_LETTER, diverged_handles, facets, group_handles, literal, new_figure, scaled,
                                 styled, text_size)
@@ -49,23 +49,28 @@ def has_a_curve(groups):
 
 
 def lines_of(groups, key):
-    """{a group that stands for a line: {value of the key: its Group}}: a line's groups share what their labels say
-    beside the key and, unless groups would then share a value, beside a grid entry whose names stand for the key and
-    beside the names of runs whose labels have their keys too."""
-    entries = {name for group in groups for name, keys in group.config.named_keys.items() if key in keys}
-    for others in ({RUN, *entries}, {RUN}, set()):
-        lines = {}
-        for group in groups:
-            shown = {name: value for name, value in group.labelled.items() if name not in {key, *others}}
-            run_name = "" if RUN in others and group.labelled else group.run_name
-            line, points = lines.setdefault(json.dumps([shown, run_name]), (group.restricted_to(group.runs), {}))
-            line.labelled, line.run_name = shown or {PLACEMENT: group.value(PLACEMENT)}, run_name
-            line.runs = [*line.runs, *(group.runs if points else [])]
-            line.label = joined(line)
-            points.setdefault(group.value(key), []).append(group)
-        if all(len(members) == 1 for _, points in lines.values() for members in points.values()):
-            break
-    return {line: {value: members[0] for value, members in points.items()} for line, points in lines.values()}
+    """{a group that stands for a line: {value of the key: its Group}}: the groups of a line differ by choice in the key
+    alone, or in a grid entry whose names stand for it."""
+    causes = {key, *(name for group in groups for name, keys in group.config.named_keys.items() if key in keys)}
+    lines = []  # {value: Group}
+    for group in groups:
+        value = group.value(key)
+        fits = [line for line in lines if value not in line
+                and causes.issuperset(group.config.minus([*line.values()][0].config).choices)]
+        if not fits:
+            lines.append({})
+        (fits or lines)[-1][value] = group
+    return {standing_for([*line.values()]): line for line in lines}
+
+
+def standing_for(groups):
+    """A group with the runs of all these, whose label has what theirs share."""
+    line = groups[0].restricted_to([run for group in groups for run in group.runs])
+    line.labelled = {key: value for key, value in line.labelled.items()
+                     if all(group.labelled.get(key) == value for group in groups)} or {PLACEMENT: line.value(PLACEMENT)}
+    line.run_name = line.run_name if len({group.run_name for group in groups}) == 1 else ""
+    line.label = joined(line)
+    return line
 
 
 @drawing

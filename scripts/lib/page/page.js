@@ -169,8 +169,7 @@ function redraw() {
   $("now").textContent = `step ${step()}`;
   $("step").setAttribute("aria-valuetext", $("now").textContent);
   clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
-  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}`
-    + (state.axis === "step" ? "" : `&axis=${state.axis}`)), 500);
+  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}&axis=${state.axis}`), 500);
 }
 
 function goTo(at) {
@@ -241,8 +240,6 @@ function start() {
     state.at = Number($("step").value);
     play(false);
   });
-  $("site").addEventListener("change", () => { state.site = $("site").value; redraw(); });
-  $("axis").addEventListener("change", () => { state.axis = $("axis").value; redraw(); });
   $("axis").parentElement.hidden = $("loss").hidden;
   for (const option of $("axis").options)  // an axis that some run did not log is no choice
     option.disabled = !(option.value in page.x);
@@ -254,9 +251,11 @@ function start() {
   });
   addEventListener("resize", redraw);
   const asked = new URLSearchParams(location.hash.slice(1));
-  if (asked.has("site")) state.site = $("site").value = asked.get("site");
-  if ([...$("axis").options].some(option => option.value === asked.get("axis") && !option.disabled))
-    state.axis = $("axis").value = asked.get("axis");
+  for (const name of ["site", "axis"]) {
+    $(name).addEventListener("change", () => { state[name] = $(name).value; redraw(); });
+    if ([...$(name).options].some(option => option.value === asked.get(name) && !option.disabled))
+      state[name] = $(name).value = asked.get(name);
+  }
   goTo(Number(asked.get("step")));
   play(!asked.has("step") && page.steps.length > 1 && !matchMedia("(prefers-reduced-motion: reduce)").matches);
 }
