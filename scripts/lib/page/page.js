@@ -16,11 +16,7 @@ const step = () => page.steps[state.at] ?? 0;
 const shown = panel => page.groups.filter(group => group.panel === panels[panel] && state.boxes.every(({ what, name, box }) => group[what] !== name || box.checked));
 
 // The row of a list of steps to show at step `at`: the last that is not after it, or the first.
-function rowAt(steps, at) {
-  let row = 0;
-  while (row + 1 < steps.length && steps[row + 1] <= at) row++;
-  return row;
-}
+const rowAt = (steps, at) => Math.max(0, steps.findLastIndex(step => step <= at));
 
 // A group's lines over the layers, [mean, least, most] or [mean], of a quantity at the step; none if it lacks the site.
 const layersOf = (group, name) => group.sites[state.site]?.[name][rowAt(group.steps, step())] ?? [[]];
@@ -28,7 +24,7 @@ const layersOf = (group, name) => group.sites[state.site]?.[name][rowAt(group.st
 // ---- charts ---------------------------------------------------------------------------------------------------
 
 function add(parent, name, attributes = {}, content = "") {
-  const made = document.createElementNS(parent.namespaceURI, name);
+  const made = document.createElementNS(name === "svg" ? SVG : parent.namespaceURI, name);
   for (const [key, v] of Object.entries(attributes)) made.setAttribute(key, v);
   made.textContent = content;
   parent.appendChild(made);
@@ -38,11 +34,8 @@ function add(parent, name, attributes = {}, content = "") {
 const text = v => v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e5) ? Number(v.toPrecision(3)).toExponential().replace("e+", "e") : String(Number(v.toPrecision(3)));
 
 function swatch(parent, group) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "key");
-  svg.setAttribute("viewBox", "0 0 24 10");
+  const svg = add(parent, "svg", { class: "key", viewBox: "0 0 24 10" });
   add(svg, "line", { x1: 0, x2: 24, y1: 5, y2: 5, "stroke-width": 3, stroke: group.color, "stroke-dasharray": group.dash });
-  parent.appendChild(svg);
 }
 
 // An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot. `marks`: the
@@ -210,11 +203,8 @@ function switches(what) {
 function chartOf(kind, panel) {
   const figure = add($(kind), "figure");
   add(figure, "figcaption");
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "chart");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", [{ grad: "gradient by layer", rms: "activation by layer", loss: "loss" }[kind], panels[panel]].filter(Boolean).join(", "));
-  figure.appendChild(svg);
+  const subject = { grad: "gradient by layer", rms: "activation by layer", loss: "loss" }[kind];
+  const svg = add(figure, "svg", { class: "chart", role: "img", "aria-label": [subject, panels[panel]].filter(Boolean).join(", ") });
   svg.addEventListener("pointermove", event => hover(charts[kind][panel], event));
   svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
   if (kind === "loss") svg.addEventListener("pointerdown", event => {
