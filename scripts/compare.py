@@ -245,8 +245,7 @@ def table_of(tables, folder, file):
 
 def main(arguments=None):
     """Reads the command line and prints the comparison. Returns the exit code."""
-    parser = Parser("compare", __doc__)
-    parser.epilog = EXAMPLES
+    parser = Parser("compare", __doc__, epilog=EXAMPLES)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run, probe or sweep folder")
     parser.add_argument("--base", metavar="NAME",
                         help="the reference (default: the first run): a row by its label or folder, whose value of the "

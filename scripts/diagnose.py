@@ -54,8 +54,7 @@ def print_symptom(sign):
 
 def run():
     """Reads the command line and prints the table and the symptom."""
-    parser = Parser("diagnose", __doc__)
-    parser.epilog = EXAMPLES
+    parser = Parser("diagnose", __doc__, epilog=EXAMPLES)
     parser.add_argument("run", metavar="RUN", help="run folder, or a seed's folder of a probe")
     parser.add_argument("healthy", metavar="HEALTHY", nargs="*", help="run, probe or sweep folder of healthy runs")
     parser.add_argument("--csv", action="store_true", help="the table of columns alone, comma-separated")
@@ -70,7 +69,7 @@ def run():
         found = departures(logs, [other for _, other in beside])
     except ScriptError as error:
         raise ScriptError(f"{ill}: {error}") from None
-    title = "first rows" if not healthy else "healthy run" if len(healthy) == 1 else f"{len(healthy)} healthy runs"
+    title = {0: "first rows", 1: "healthy run"}.get(len(healthy), f"{len(healthy)} healthy runs")
     if args.csv:
         print_csv(rows_of(found, title))
         return

@@ -92,9 +92,9 @@ def train_all(runs, jobs, start, table):
                 line = end_run(run, code, errors.read().strip())
             table.locks.release(run)
             if run.status != "interrupted":
-                before_it = table.problem
+                earlier = table.problem
                 table.write(run)
-                if table.problem not in ("", before_it):
+                if table.problem not in ("", earlier):
                     display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
             if run.status != "interrupted" or not is_stopped:
                 display.print_line(line)

@@ -86,15 +86,12 @@ def main(run, topic):
 def printable(text):
     """The text with control characters escaped, and with characters escaped that break lines or change the direction of
     writing: names of files and samples may hold any character."""
-    def is_unsafe(character):
-        return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in DIRECTIONS
+    def shown(character):
+        if unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp") and character not in DIRECTIONS:
+            return character
+        return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"
 
-    return "".join(_escaped(character) if is_unsafe(character) else character for character in str(text))
-
-
-def _escaped(character):
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return "".join(map(shown, str(text)))
 
 
 def program():

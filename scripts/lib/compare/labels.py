@@ -93,12 +93,9 @@ def keys_that_vary(groups):
     entries = {entry: group.config.named_keys[entry] for group in groups for entry in group.config.names
                if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
-    words, others, last = [], [], []
-    for key, field in fields().items():
-        if key in set_by_entries:
-            last.append(key)
-        elif key in chosen:
-            (words if field.get("x-label") == "{}" else others).append(key)
+    free = [key for key in fields() if key in chosen and key not in set_by_entries]
+    words = [key for key in free if fields()[key].get("x-label") == "{}"]
+    others, last = [key for key in free if key not in words], [key for key in fields() if key in set_by_entries]
     return [*words, *entries, *others, *last]
 
 

@@ -5,6 +5,7 @@ import bisect
 import collections
 import math
 import re
+import statistics
 from dataclasses import dataclass
 from typing import Callable
 
@@ -52,27 +53,14 @@ class Symptom:
         return " ".join(re.search(item, PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1].split())
 
 
-class Earlier(list):
-    """The rows of a place at earlier logged steps."""
-
-    def __init__(self):
-        super().__init__()
-        self._sorted = []  # the figures of the rows that median() has met
-
-    def median(self, figure):
-        """The median of a figure of the rows, of which there is one at least; always the same figure."""
-        for row in self[len(self._sorted):]:
-            bisect.insort(self._sorted, figure(row))
-        last = len(self._sorted) - 1
-        return (self._sorted[last // 2] + self._sorted[last - last // 2]) / 2
-
-
 @dataclass(frozen=True)
 class Context:
-    """rows: {place: row} of the log's step; before: those of the same place at earlier logged steps; depth: the number
-    of blocks; uniform: the loss if each character is equally likely, in nats."""
+    """rows: {place: row} of the log's step; before: those of the same place at earlier logged steps; norms: their
+    clipped norms, ascending; depth: the number of blocks; uniform: the loss if each character is equally likely, in
+    nats."""
     rows: dict
-    before: Earlier
+    before: list
+    norms: list
     depth: int
     uniform: float
 
@@ -102,7 +90,7 @@ def _clipped(row):
 
 
 def _spike(row, context):
-    return _clipped(row) / (context.before.median(_clipped) if context.before else _clipped(row))
+    return _clipped(row) / statistics.median(context.norms or [_clipped(row)])
 
 
 SYMPTOMS = (
@@ -136,13 +124,15 @@ SYMPTOMS = (
 def figures(symptom, run, logs):
     """{step: {place: figure}} of the rows of a run that a symptom is about. `logs`: as departures.logs_of has them."""
     depth, uniform = run.value("model.n_layer"), math.log(run.summary.get("vocab") or math.inf)
-    found, before = {}, collections.defaultdict(Earlier)
+    found, before, norms = {}, collections.defaultdict(list), collections.defaultdict(list)
     for step, rows in sorted(logs.get(symptom.log, {}).items()):
-        contexts = {place: Context(rows, before[place], depth, uniform) for place in rows}
+        contexts = {place: Context(rows, before[place], norms[place], depth, uniform) for place in rows}
         found[step] = {place: symptom.figure_of(row, contexts[place]) for place, row in rows.items()
                        if symptom.is_about(row, contexts[place])}
         for place, row in rows.items():
             before[place].append(row)
+            if row.keys() >= {"grad_norm", "clip_factor"}:
+                bisect.insort(norms[place], _clipped(row))
     return found
 
 
