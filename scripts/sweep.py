@@ -151,9 +151,9 @@ def usable_cores():
     return processors.usable()
 
 
-def time_text(runs, folder, jobs, start):
-    """What a dry run says of the steps that are left to train of runs in the folder of a sweep."""
-    left = [(run, steps) for run in runs if (steps := steps_left(run, folder / run.name))]
+def time_text(runs, jobs, start):
+    """What a dry run says of the steps that are left to train of runs."""
+    left = [(run, steps) for run in runs if (steps := steps_left(run))]
     if not left:
         return "all runs are done"
     runs, shares = zip(*((run, steps / run.config["train"]["steps"]) for run, steps in left))
@@ -202,6 +202,8 @@ def main(arguments=None):
     table = Table(out / "summary.csv", sweep)
     shard, shards = args.shard
     runs = sweep.runs[shard - 1::shards]
+    for run in runs:
+        run.folder = out / run.name
     jobs = args.jobs or max(1, min(usable_cores(), len(runs)))
     threads = max(1, usable_cores() // jobs)
     print(f"{printable(sweep.name)}: {counted(len(runs), 'run')}; {jobs} at a time, {counted(threads, 'thread')} each; "
@@ -227,11 +229,9 @@ def main(arguments=None):
 
     if args.dry_run:
         print(*(run.name for run in runs), sep="\n", flush=True)
-        print(time_text(runs, out, jobs, start))
+        print(time_text(runs, jobs, start))
         return 0
-    table.open(out)
-    for run in runs:
-        run.folder = out / run.name
+    table.open()
     if not train_all(runs, jobs, start, table):
         print("interrupted; go on with the same command", file=sys.stderr)
         return 130

@@ -376,7 +376,7 @@ class Tables(unittest.TestCase):
                 section, _, name = key.partition(".")
                 run.config.setdefault(section, {})[name] = value
         table = Table(folder / "summary.csv", sweep)
-        table.open(folder)
+        table.open()
         return table, list(sweep.runs)
 
     def train(self, run, draw):

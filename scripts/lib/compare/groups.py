@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from lib.base.command import ScriptError, printable
+from lib.base.progress import counted
 from lib.compare.configs import Config, configs_of
 from lib.compare.labels import RUN, set_labels, value_text
 from lib.logs.runs import NORM, PLACEMENT, shortened
@@ -127,9 +128,8 @@ def shared_settings(groups, statistic=MEAN):
         value = json.loads(values.pop()) if len(values) == 1 else None
         return None if value is None or isinstance(value, (list, dict)) else form.format(value)
 
-    layers = common("model.n_layer")
-    seeds = shared_seeds(groups)
-    parts = [seeds and f"{statistic} {seeds} seeds", "1 block" if layers == "1" else layers and f"{layers} blocks",
+    layers, seeds = common("model.n_layer"), shared_seeds(groups)
+    parts = [seeds and f"{statistic} {seeds} seeds", layers and counted(int(layers), "block"),
              common("model.d_model", "width {}"), common("model.context", "context {}")]
     if len(groups) > 1:  # the label of a single group has both
         parts += [common(PLACEMENT), common(NORM)]

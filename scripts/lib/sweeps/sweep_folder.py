@@ -28,23 +28,14 @@ class Locks:
         with contextlib.suppress(OSError):  # a full disk
             self.descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
-    def _call(self, byte, flags):
+    def call(self, byte, flags):
         """Locks or unlocks a byte, as the fcntl flags say. False: another sweep has it; without LOCK_NB among the flags
         this waits instead."""
         return self.descriptor is None or try_lock(lambda: fcntl.lockf(self.descriptor, flags, 1, byte)) is not False
 
-    @contextlib.contextmanager
-    def table(self):
-        """Keeps other sweeps from writing the table."""
-        self._call(TABLE, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            self._call(TABLE, fcntl.LOCK_UN)
-
     def acquire(self, run):
         """Locks the run for this sweep. False: another sweep or a `normscope train` trains it now."""
-        if not self._call(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if not self.call(byte_of(run), fcntl.LOCK_EX | fcntl.LOCK_NB):
             return False
         if is_locked(run.folder):
             self.release(run)
@@ -53,7 +44,7 @@ class Locks:
 
     def release(self, run):
         """Unlocks a run."""
-        self._call(byte_of(run), fcntl.LOCK_UN)
+        self.call(byte_of(run), fcntl.LOCK_UN)
 
 
 def byte_of(run):
@@ -77,8 +68,9 @@ class Table:
             raise ScriptError(f"{printable(path.parent)}: holds other runs, such as {printable(min(others))}, that "
                               "no sweep made; choose another folder with --out DIR")
 
-    def open(self, folder):
+    def open(self):
         """Makes the folder, with the labels of the sweep's runs. OSError: it cannot be made."""
+        folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True)
         self.locks = Locks(folder)
         self._attempt(lambda: write_labels(self.sweep, folder))
@@ -124,14 +116,16 @@ class Table:
 
     def _attempt(self, write):
         """Whether write() succeeds, while no other sweep writes."""
+        self.locks.call(TABLE, fcntl.LOCK_EX)
         try:
-            with self.locks.table():
-                write()
+            write()
             self.problem = ""
         except ScriptError as error:
             self.problem = str(error)
         except OSError as error:
             self.problem = f"{printable(error.filename or self.path)}: {error.strerror}"
+        finally:
+            self.locks.call(TABLE, fcntl.LOCK_UN)
         return not self.problem
 
 
@@ -148,11 +142,11 @@ def row_of(run, columns):
     return {column: as_cell(cell) for column, cell in cells.items()}
 
 
-def steps_left(run, folder):
-    """How many steps `normscope train --resume` will train of a GridPoint in this folder: all without a checkpoint,
-    else those after it. A diverged run has some too, and a run that is done if train.steps was raised."""
-    steps, summary = run.config["train"]["steps"], _read_object(folder / "summary.json")
-    trained = summary.get("steps", 0) if (folder / "checkpoint.safetensors").exists() else 0
+def steps_left(run):
+    """How many steps `normscope train --resume` will train of a GridPoint: all without a checkpoint, else those after
+    it. A diverged run has some too, and a run that is done if train.steps was raised."""
+    steps, summary = run.config["train"]["steps"], _read_object(run.folder / "summary.json")
+    trained = summary.get("steps", 0) if (run.folder / "checkpoint.safetensors").exists() else 0
     # The checkpoint of a run that is not done is of an earlier step, though its summary may count all.
     return max(steps - trained, int(summary.get("status") != "done"))
 
