@@ -100,7 +100,7 @@ def plot(groups, site="stream"):
         for panel, heat_map in zip(panels, maps):
             draw_map(panel, heat_map, name, norm if scale else None, colors)
             if half == 0 or narrow:
-                panel.set_title(literal(shortened(heat_map.group.legend(STATISTIC), 90)))
+                panel.set_title(literal(shortened(heat_map.group.legend(STATISTIC), 90)), wrap=True)
         panels[-1].set_xlabel("step")
     return figure
 
