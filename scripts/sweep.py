@@ -180,8 +180,8 @@ def parse(arguments):
     parser.add_argument("--seeds", metavar="N", type=int, default=0, help="each with the seeds 1 ... N")
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
     parser.add_argument("--jobs", metavar="N", type=int,
-                        help="runs at a time, each on its share of the cores, or of OMP_NUM_THREADS, whatever train.threads says "
-                        "(default: one a core)")
+                        help="runs at a time, each on its share of the cores, or of OMP_NUM_THREADS, whatever "
+                        "train.threads says (default: one a core)")
     parser.add_argument("--shard", metavar="I/N", type=shard_of, default=(1, 1),
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true",

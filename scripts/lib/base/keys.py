@@ -32,17 +32,11 @@ def fields():
     """{dotted key: its JSON Schema}, in the order of the program's table, and HISTORY. Members of our own: x-label, the
     form in which a label has the value; x-text, if the value is the path of a text; x-bookkeeping, if the key changes
     no result."""
-    entries = {}
-
-    def walk(section, prefix):
+    def entries(section, prefix=""):
         for name, entry in section["properties"].items():
-            if "properties" in entry:
-                walk(entry, f"{prefix}{name}.")
-            else:
-                entries[prefix + name] = entry
+            yield from entries(entry, f"{prefix}{name}.") if "properties" in entry else [(prefix + name, entry)]
 
-    walk(_schema(), "")
-    return entries | HISTORY
+    return dict(entries(_schema())) | HISTORY
 
 
 NORMS = _schema()["x-norms"]  # {name: its row in src/engine/model/norms.h}

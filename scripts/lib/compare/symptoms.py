@@ -1,5 +1,5 @@
-"""The table of symptoms: faults of training, and for each the sign by which a log shows it. Reason and cure are read from
-the course's page (Symptom.text); the page's table of figures is written from this one (tests/tools/course.py)."""
+"""The table of symptoms: faults of training, and for each the sign by which a log shows it. Reason and cure are read
+from the course's page (Symptom.text); the page's table of figures is written from this one (tests/tools/course.py)."""
 
 import bisect
 import collections

@@ -65,7 +65,7 @@ def _why_none(folder):
         return "is no run; it has no config.json" + runs
     run = Run(folder)
     if tensor := first_nonfinite(run):
-        return (f"has no weights: it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its first "
-                "checkpoint; train it again, e.g. with a lower train.lr")
+        return (f"has no weights: it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its "
+                "first checkpoint; train it again, e.g. with a lower train.lr")
     return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
             "checkpoint, has some")

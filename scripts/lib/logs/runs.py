@@ -59,8 +59,8 @@ class Run:
 
     @property
     def history(self):
-        """{key of keys.HISTORY: text}: "steps 30 until 20" if a resume at step 20 changed train.steps from 30; "from pre
-        step 300 #1b2c3d" if the run started from the weights, with that hash, of another one."""
+        """{key of keys.HISTORY: text}: "steps 30 until 20" if a resume at step 20 changed train.steps from 30; "from
+        pre step 300 #1b2c3d" if the run started from the weights, with that hash, of another one."""
         past, parent = (self.summary.get(key) for key in ("past", "parent"))
         parts = [f"steps {part.get('train.steps')} until {part.get('step')}"
                  for part in (past if isinstance(past, list) else []) if isinstance(part, dict)]

@@ -34,7 +34,8 @@ class LoggedSteps:
 
     def set_values(self, run, rows, names):
         """Sets `run`, `steps`, and for each name an array (steps, layers 0..L) from rows (step, layer, value of each
-        name), of which one at most has a value that is no NaN; NaN where there is no row. Returns these arrays as one, and the layers of the rows."""
+        name). Of several rows of a step and layer one has the value, the others NaN; NaN stands where there is no row.
+        Returns these arrays as one, and the layers of the rows."""
         self.run = run
         self.steps, at = np.unique(rows[:, 0].astype(int), return_inverse=True)
         layers = rows[:, 1].astype(int)

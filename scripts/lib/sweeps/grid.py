@@ -247,9 +247,9 @@ def write_labels(sweep, folder):
 
 
 def read_labels(folder):
-    """The labels of a sweep's folder: {"keys": Sweep.named, "runs": {name of a run: GridPoint.labels}}, such as {"keys":
-    {"batch": ["train.batch_size", "train.steps"]}, "runs": {"batch=small_seed=1": {"batch": "small"}}}. Runs without
-    labels are left out. ScriptError: the file is damaged."""
+    """The labels of a sweep's folder: {"keys": Sweep.named, "runs": {name of a run: GridPoint.labels}}, such as
+    {"keys": {"batch": ["train.batch_size", "train.steps"]}, "runs": {"batch=small_seed=1": {"batch": "small"}}}. Runs
+    without labels are left out. ScriptError: the file is damaged."""
     path = Path(folder) / LABELS_FILE
     if not path.exists():
         return {"keys": {}, "runs": {}}
