@@ -30,7 +30,7 @@ LEAKS = {  # {the axes of a norm's statistics that contain later tokens: the end
     "batch": " in training; its training loss is not that of a causal model"}
 
 
-def remarks_on(groups, pairings, compared_key, pairs=(), rates=(), target=None):
+def remarks_on(groups, pairings, compared_key, pairs, rates, target):
     """[{"text", "kind", "groups"}]: the remarks, with the labels of the groups that each is about. `pairings`: as
     pairs.pairings_of has them; `pairs` and `rates`: the differences seed by seed, and those between learning rates, of
     the comparison; `target`: a loss, or None."""
