@@ -29,16 +29,9 @@ constexpr Index min_steps = 20, warm_up_steps = 3;
 constexpr Index vocabulary_size = 65;
 
 // nanoGPT's CPU preset.
-RunConfig default_config() {
-  RunConfig config;
-  config.name = "bench";
-  config.model.n_layer = config.model.n_head = 4;
-  config.model.d_model = 128;
-  config.model.d_ff = 512;
-  config.model.context = 64;
-  config.train.batch_size = 12;
-  return config;
-}
+constexpr const char* default_model =
+    R"({"model": {"n_layer": 4, "n_head": 4, "d_model": 128, "context": 64}})";
+constexpr Index default_batch_size = 12;
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -112,25 +105,6 @@ struct Times {
   OpProfile ops;                               // of the plain steps
 };
 
-struct OpTime {
-  std::string op;    // its name, "optimiser", or "rest": the batch, clearing gradients, their norm
-  double ms, share;  // of the median step
-  double gflops;     // NaN (in JSON null): the op is not bound by arithmetic
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OpTime, op, ms, share, gflops)
-
-struct Measurement {
-  int threads;
-  std::string precision;
-  double step_ms, tokens_per_s, gflops;  // of the median step
-  double sgemm_gflops, share;            // share: gflops over sgemm_gflops
-  double log_overhead;                   // extra time with every layer logged, as a share
-  double peak_mb;
-  std::vector<OpTime> ops;  // the longest first
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measurement, threads, precision, step_ms, tokens_per_s, gflops,
-                                   sgemm_gflops, share, log_overhead, peak_mb, ops)
-
 // Times training steps on random text. Plain and logged steps alternate, so both run under the same load.
 Times time_steps(const RunConfig& config, Index steps) {
   require_memory(config.model, vocabulary_size, config.train.batch_size);
@@ -177,36 +151,40 @@ Times time_steps(const RunConfig& config, Index steps) {
   return times;
 }
 
-std::vector<OpTime> op_times(const Times& times, double step_ms) {
+// The ops and the optimiser, the longest first, then the rest: the batch, clearing gradients, their norm.
+// Times and shares are of the median step; an op that arithmetic does not bound has no GFLOP/s.
+Json op_times(const Times& times, double step_ms) {
   double whole = 0, rest = 1;
   for (const double seconds : times.seconds) whole += seconds;
-  std::vector<OpTime> ops;
+  Json ops = Json::array();
+  const auto add = [&](std::string_view op, double share, const Json& gflops) {
+    ops.push_back({{"op", op}, {"ms", share * step_ms}, {"share", share}, {"gflops", gflops}});
+  };
   for (const auto& [name, row] : times.ops.rows) {
     const double share = row.seconds / whole;
-    const double gflops = row.flops > 0 ? 1e-9 * row.flops / row.seconds : NAN;
-    ops.push_back({std::string(name), share * step_ms, share, gflops});
+    add(name, share, row.flops > 0 ? Json(1e-9 * row.flops / row.seconds) : Json());
     rest -= share;
   }
-  std::ranges::sort(ops, std::greater(), &OpTime::ms);
-  ops.push_back({"rest", rest * step_ms, rest, NAN});
+  std::sort(ops.begin(), ops.end(), [](const Json& a, const Json& b) { return a["ms"] > b["ms"]; });
+  add("rest", rest, nullptr);
   return ops;
 }
 
-Measurement measure(const RunConfig& config, Index steps) {
+// The numbers of --json. `share`: gflops over sgemm_gflops; `log_overhead`: extra time with every layer
+// logged, as a share.
+Json measure(const RunConfig& config, Index steps) {
   const Times times = time_steps(config, steps);
-  Measurement m;
-  m.peak_mb = peak_rss_bytes() / 0x1p20;  // before SGEMM, which takes memory of its own
-  m.threads = thread_count();
-  m.precision = name_of(config.train.precision);
-  m.step_ms = 1e3 * median(times.seconds);
-  m.tokens_per_s = 1e3 / m.step_ms * static_cast<double>(config.tokens_per_step());
+  const double peak_mb = peak_rss_bytes() / 0x1p20;  // before SGEMM, which takes memory of its own
+  const double step_ms = 1e3 * median(times.seconds);
+  const double tokens_per_s = 1e3 / step_ms * static_cast<double>(config.tokens_per_step());
   const ParameterLayout layout(config.model, vocabulary_size);
-  m.gflops = 1e-9 * training_flops_per_token(config.model, layout) * m.tokens_per_s;
-  m.sgemm_gflops = sgemm_gflops();
-  m.share = m.gflops / m.sgemm_gflops;
-  m.log_overhead = median(times.log_overheads);
-  m.ops = op_times(times, m.step_ms);
-  return m;
+  const double gflops = 1e-9 * training_flops_per_token(config.model, layout) * tokens_per_s,
+               most = sgemm_gflops();
+  return {{"threads", thread_count()}, {"precision", name_of(config.train.precision)},
+          {"step_ms", step_ms},        {"tokens_per_s", tokens_per_s},
+          {"gflops", gflops},          {"sgemm_gflops", most},
+          {"share", gflops / most},    {"log_overhead", median(times.log_overheads)},
+          {"peak_mb", peak_mb},        {"ops", op_times(times, step_ms)}};
 }
 
 std::string percent(double share) { return fixed(100 * share, 1) + "%"; }
@@ -219,39 +197,40 @@ std::string advice_on_openblas() {
               has_avx512 ? "SKYLAKEX" : "HASWELL", "\n");
 }
 
-void print_tables(const RunConfig& config, const Measurement& m) {
+void print_tables(const RunConfig& config, const Json& found) {
   const ModelConfig& model = config.model;
   std::cout << config.name << ": L " << model.n_layer << ", C " << model.d_model << ", T " << model.context
-            << ", B " << config.train.batch_size << ", " << m.precision << "; " << machine_text(config.train)
-            << "\n\n"
-            << fixed(m.step_ms, 2) << " ms a step, " << short_number(m.tokens_per_s)
-            << " tokens/s, peak memory " << fixed(m.peak_mb, 0) << " MiB\n"
-            << fixed(m.gflops, 1) << " GFLOP/s, " << percent(m.share) << " of SGEMM's "
-            << fixed(m.sgemm_gflops, 1) << " in float32\n"
-            << (m.share > 1 ? "above 100%: other programs ran during the SGEMM, or the step is in bf16\n" : "")
-            << advice_on_openblas() << "logging every layer at every step adds " << percent(m.log_overhead)
-            << "\n\n";
-  Columns table;
-  add_row(table, {"op", "ms", "share", "GFLOP/s"});
-  for (const OpTime& op : m.ops)
-    add_row(table,
-            {op.op, fixed(op.ms, 3), percent(op.share), std::isnan(op.gflops) ? "" : fixed(op.gflops, 1)});
+            << ", B " << config.train.batch_size << ", " << name_of(config.train.precision) << "; "
+            << machine_text(config.train) << "\n\n"
+            << fixed(found["step_ms"], 2) << " ms a step, " << short_number(found["tokens_per_s"])
+            << " tokens/s, peak memory " << fixed(found["peak_mb"], 0) << " MiB\n"
+            << fixed(found["gflops"], 1) << " GFLOP/s, " << percent(found["share"]) << " of SGEMM's "
+            << fixed(found["sgemm_gflops"], 1) << " in float32\n"
+            << (found["share"] > 1
+                    ? "above 100%: other programs ran during the SGEMM, or the step is in bf16\n"
+                    : "")
+            << advice_on_openblas() << "logging every layer at every step adds "
+            << percent(found["log_overhead"]) << "\n\n";
+  Rows table = {{"op", "ms", "share", "GFLOP/s"}};
+  for (const Json& op : found["ops"])
+    table.push_back({op["op"], fixed(op["ms"], 3), percent(op["share"]),
+                     op["gflops"].is_null() ? "" : fixed(op["gflops"], 1)});
   print_table(table);
 }
 
 Exit run(const CommandLine& line) {
   const Index steps = line.number_of<Index>("steps", min_steps, 1'000'000, 60);
-  RunConfig config = default_config();
-  if (!line.positionals().empty())
-    config = load_config(line.positionals()[0], line.all_of("set"), {.need_data = false}).config;
-  else if (line.has("set"))
-    refuse("bench", "--set needs a CONFIG to change");
-  if (config.train.batch_size == 0) config.train.batch_size = default_config().train.batch_size;
+  const std::vector<std::string> sets = line.all_of("set");
+  const LoadOptions options = {.need_data = false};
+  const auto& given = line.positionals();
+  RunConfig config = given.empty() ? load_config_text(default_model, "bench", sets, options).config
+                                   : load_config(given[0], sets, options).config;
+  if (config.train.batch_size == 0) config.train.batch_size = default_batch_size;
   set_up_threads(line, config.train.threads);
-  const Measurement found = measure(config, steps);
+  const Json found = measure(config, steps);
   if (stop_on_signals()) return Exit::interrupted;  // during the SGEMM
   if (line.has("json"))
-    std::cout << json_text(nlohmann::json(found));
+    std::cout << json_text(found);
   else
     print_tables(config, found);
   return Exit::ok;

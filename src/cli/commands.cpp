@@ -168,7 +168,7 @@ InputFiles inputs_of(const Loaded& loaded, const std::string& weights) {
   return inputs;
 }
 
-Threads set_up_threads(const CommandLine& line, Index config_threads) {
+int set_up_threads(const CommandLine& line, Index config_threads) {
   constexpr Index max_threads = 1024;
   const Index wish = line.number_of<Index>("threads", 1, max_threads, config_threads);
   const int threads = wish > 0 ? static_cast<int>(wish) : default_thread_count();
@@ -177,7 +177,7 @@ Threads set_up_threads(const CommandLine& line, Index config_threads) {
   set_thread_count(threads);
   instruction_set();  // throws for an invalid NORMSCOPE_ISA before anything runs
   pin_openblas();
-  return {.most = threads, .is_fixed = wish > 0};
+  return wish > 0 ? 0 : threads;
 }
 
 std::string machine_text(const TrainConfig& config) {

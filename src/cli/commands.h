@@ -43,7 +43,6 @@ struct Command {
   std::string details = "";
   std::vector<Option> options;
   Exit (*run)(const CommandLine&);
-  bool computes = true;  // runs parallel loops
 };
 
 extern const Command train_command, probe_command, sample_command, eval_command, explain_command,
@@ -85,14 +84,9 @@ Corpus corpus_of(const RunConfig& config, const Vocabulary& known = {});
 // The files that a command reads, with the file of weights if there is one.
 InputFiles inputs_of(const Loaded& loaded, const std::string& weights);
 
-struct Threads {
-  int most;
-  bool is_fixed = false;  // the user set the number
-};
-
 // Sets the thread count: --threads, else train.threads, else default_thread_count(). Limits OpenBLAS to one
-// thread in each of ours.
-Threads set_up_threads(const CommandLine& line, Index config_threads);
+// thread in each of ours. Returns the largest count that may be tried; 0 if the user set the count.
+int set_up_threads(const CommandLine& line, Index config_threads);
 
 // Makes SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGALRM, SIGVTALRM and SIGPIPE set the returned
 // flag, so that a run can save its state. SIGINT or SIGTERM after any of them ends the program at once, and

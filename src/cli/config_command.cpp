@@ -36,14 +36,16 @@ void print_keys() {
       << "$schema: path at which editors find the schema; ignored\n    anything\n";
 }
 
-// `past`: the values of train.steps before a resumed run's own.
-void print_origins(const Loaded& loaded, const std::string& past) {
-  Columns table = {{"KEY"}, {"VALUE"}, {"ORIGIN"}};
-  for (const Field& field : fields()) {
-    std::string origin = loaded.origins.at(field.key);
-    if (field.key == "train.steps" && !past.empty()) origin += "; " + past;
-    add_row(table, {field.key, escape_controls(field.get(loaded.config).dump()), escape_controls(origin)});
-  }
+// `past`: that of RunRecord's history, the values of train.steps before a resumed run's own.
+void print_origins(const Loaded& loaded, const Json& past) {
+  std::map<std::string, std::string> origins = loaded.origins;
+  for (const Json& part : past)
+    origins["train.steps"] +=
+        text(&part == &past.front() ? "; " : ", ", part.at("train.steps"), " until step ", part.at("step"));
+  Rows table = {{"KEY", "VALUE", "ORIGIN"}};
+  for (const Field& field : fields())
+    table.push_back({field.key, escape_controls(field.get(loaded.config).dump()),
+                     escape_controls(origins.at(field.key))});
   print_table(table);
 }
 
@@ -80,7 +82,7 @@ Exit print_config(const CommandLine& line) {
   if (is_run) file /= config_file;
   const Loaded loaded = load_config(file.string(), line.all_of("set"), {.may_have_moved = is_run});
   if (line.has("origin"))
-    print_origins(loaded, past_in((file.parent_path() / summary_file).string()));
+    print_origins(loaded, record_in((file.parent_path() / summary_file).string(), "past"));
   else
     std::cout << dump_text(loaded.config);
   return Exit::ok;
@@ -119,7 +121,6 @@ const Command config_command = {
                 {"origin", "", "print the origin of each value"},
                 {"batch", "", "resolve CONFIG with each of many lists of settings"},
                 {"schema", "", "print the JSON Schema for editors"}},
-    .run = run,
-    .computes = false};
+    .run = run};
 
 }  // namespace normscope

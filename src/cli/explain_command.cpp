@@ -274,12 +274,12 @@ const Command explain_command = {
     .details = "Without arguments, it lists all norms and placements.",
     .options = {{"norm", "NAME", "a norm, with its numbers worked out"},
                 {"vector", "LIST", "the numbers to normalise (default: 1,2,3,4)"},
-                {"matrix", "ROWS", "a row for each token, \"1,2;3,4\", under the norms over each axis, or under --norm"},
+                {"matrix", "ROWS",
+                 "a row for each token, \"1,2;3,4\", under the norms over each axis, or under --norm"},
                 {"gain", "LIST", "γ of each feature; one number stands for all (default: 1)"},
                 {"bias", "LIST", "β of each feature; one number stands for all (default: 0)"},
                 {"placement", "NAME", "a placement and its equations"},
                 set_option},
-    .run = run,
-    .computes = false};
+    .run = run};
 
 }  // namespace normscope

@@ -93,10 +93,10 @@ void explain_config(const RunConfig& config) {
   std::cout << "  logits = head(" << (m.final_norm ? "final_norm(x)" : "x") << ")"
             << (m.tie_embeddings ? ", the head is the token embedding" : "") << std::endl;
   const ParameterLayout layout(m, corpus_of(config).vocab.size());  // an Error if the text cannot be read
-  Columns table = {{"parameters"}, {"numbers"}};
+  Rows table = {{"parameters", "numbers"}};
   for (const Parameter& p : layout.list())
-    if (p.layer <= 1 || p.layer > m.n_layer) add_row(table, {p.name, grouped(p.size)});
-  add_row(table, {text("all, with ", counted(m.n_layer, "block")), grouped(layout.count())});
+    if (p.layer <= 1 || p.layer > m.n_layer) table.push_back({p.name, grouped(p.size)});
+  table.push_back({text("all, with ", counted(m.n_layer, "block")), grouped(layout.count())});
   print_table(table);
 }
 

@@ -18,14 +18,13 @@ namespace {
 
 // Prints the residual stream after each block; layer 0 is the embedding.
 void print_streams(const std::vector<SiteRow>& sites) {
-  Columns table;
+  Rows table = {{"layer", "stream rms", "gradient rms"}};
   std::vector<double> gradients;
-  add_row(table, {"layer", "stream rms", "gradient rms"});
   for (const SiteRow& row : sites) {
     if (row.id.site != Site::stream) continue;
     gradients.push_back(row.grad_rms);
-    add_row(table,
-            {std::to_string(row.id.layer), significant_text(row.rms), significant_text(row.grad_rms)});
+    table.push_back(
+        {std::to_string(row.id.layer), significant_text(row.rms), significant_text(row.grad_rms)});
   }
   print_table(table);
   std::cout << "gradient by layer: " << sparkline(gradients) << '\n';
@@ -64,7 +63,6 @@ Exit run(const CommandLine& line) {
     weights.emplace(weights_of(*from, line.step()));
     require_weights(*weights, ParameterLayout(config.model, corpus.vocab.size()));
     options.weights = &*weights;
-    options.step = step_of(*weights);
   }
   const bool overwrite = line.has("overwrite");
   const Existing existing = overwrite ? Existing::overwrite : Existing::refuse;
@@ -88,7 +86,7 @@ Exit run(const CommandLine& line) {
     if (seed == first_seed) {
       first_sites = probed.sites;
       if (weights)
-        std::cout << "weights of step " << options.step << ": " << escape_controls(weights->path())
+        std::cout << "weights of step " << step_of(*weights) << ": " << escape_controls(weights->path())
                   << checksum_note(weights->path()) << '\n';
       std::cout << "seed  loss         first/last   growth\n";
     }

@@ -75,25 +75,23 @@ std::string shell_word(const std::string& path) {
   return "'" + word + "'";
 }
 
-void add_row(Columns& table, const std::vector<std::string>& cells) {
-  table.resize(cells.size());
-  for (std::size_t i = 0; i < cells.size(); ++i) table[i].push_back(cells[i]);
-}
-
-void print_table(const Columns& columns) {
+void print_table(const Rows& rows) {
   const auto is_number = [](const std::string& cell) {
     return cell.empty() || cell == "nan" || cell == "inf" ||
            std::string_view("0123456789+-").find(cell[0]) != std::string_view::npos;
   };
-  std::vector<std::string> lines(columns[0].size());
-  for (const std::vector<std::string>& column : columns) {
-    const auto below_title = column.begin() + (column.size() > 1);
-    const bool is_right = &column != &columns[0] && std::all_of(below_title, column.end(), is_number);
+  std::vector<std::string> lines(rows.size());
+  for (std::size_t i = 0; i < rows[0].size(); ++i) {
+    bool is_right = i > 0;
     std::size_t width = 0;
-    for (const std::string& cell : column) width = std::max(width, shown_width(cell));
+    for (const std::vector<std::string>& row : rows) {
+      is_right = is_right && (&row == &rows[0] || is_number(row[i]));
+      width = std::max(width, shown_width(row[i]));
+    }
     for (std::size_t row = 0; row < lines.size(); ++row) {
-      const std::string pad(width - shown_width(column[row]), ' ');
-      lines[row] += (lines[row].empty() ? "" : "  ") + (is_right ? pad + column[row] : column[row] + pad);
+      const std::string& cell = rows[row][i];
+      const std::string pad(width - shown_width(cell), ' ');
+      lines[row] += (i == 0 ? "" : "  ") + (is_right ? pad + cell : cell + pad);
     }
   }
   for (const std::string& line : lines) std::cout << line.substr(0, line.find_last_not_of(' ') + 1) << '\n';

@@ -23,12 +23,11 @@ std::string aligned_left(const std::string& text, std::size_t width);
 // The path quoted for a shell if it must be.
 std::string shell_word(const std::string& path);
 
-// A table's columns, each with its title first.
-using Columns = std::vector<std::vector<std::string>>;
-void add_row(Columns& table, const std::vector<std::string>& cells);
+// A table's rows of equal length, the titles first.
+using Rows = std::vector<std::vector<std::string>>;
 
-// Prints columns of equal length, two blanks apart. Columns of numbers are right-aligned, but for the first.
-void print_table(const Columns& columns);
+// Prints columns two blanks apart. Columns of numbers are right-aligned, but for the first.
+void print_table(const Rows& rows);
 
 // Writes a line, or lines, to stderr with control characters (of file names, of options) escaped.
 void print_error(std::string_view message);

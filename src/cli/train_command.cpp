@@ -29,16 +29,19 @@ std::string loss_text(double nats) {
 
 class TrainingDisplay : public TrainObserver {
  public:
-  explicit TrainingDisplay(bool quiet) : line_(quiet) {}
+  TrainingDisplay(const RunConfig& config, bool quiet) : config_(config), line_(quiet) {}
 
-  void on_step(const Progress& p) override {
+  void on_step(const MetricsRow& row, double seconds_per_step) override {
     if (!line_.due()) return;
-    std::vector<std::string> parts = {text("step ", p.step, "/", p.steps),
-                                      "loss " + fixed(p.loss, 4),
-                                      val_,
-                                      gradient_,
-                                      short_number(p.tokens_per_s) + " tokens/s",
-                                      duration_text(p.seconds_left) + " left"};
+    const Index steps = config_.train.steps;
+    const double seconds_left = seconds_per_step * static_cast<double>(steps - row.step);
+    std::vector<std::string> parts = {
+        text("step ", row.step, "/", steps),
+        "loss " + fixed(row.train_loss, 4),
+        val_,
+        gradient_,
+        short_number(static_cast<double>(config_.tokens_per_step()) / seconds_per_step) + " tokens/s",
+        duration_text(seconds_left) + " left"};
     std::erase(parts, "");  // no validation yet, no layers
     line_.show(std::move(parts));
   }
@@ -58,6 +61,7 @@ class TrainingDisplay : public TrainObserver {
   ProgressDisplay& line() { return line_; }
 
  private:
+  const RunConfig& config_;
   ProgressDisplay line_;
   std::string val_, gradient_;
 };
@@ -81,22 +85,24 @@ bool resume(Trainer& trainer, Index steps, const RunFolder* folder, const Ranks&
   const bool has_checkpoint = trainer.resume();
   const std::string shown_folder = folder ? escape_controls(folder->path()) : "";
   const Index step = trainer.record().steps;
-  const bool is_finished = ranks.any(folder != nullptr && is_done(folder->file(summary_file)));
-  if (!has_checkpoint) line.say("no checkpoint in " + shown_folder + "; starting at step 0");
-  if (has_checkpoint && step < steps)
+  const bool is_finished =
+      ranks.any(folder != nullptr && record_in(folder->file(summary_file), "status") == status_done);
+  if (!has_checkpoint) {
+    line.say("no checkpoint in " + shown_folder + "; starting at step 0");
+  } else if (step < steps) {
     line.say(text("resuming ", shown_folder, " after step ", step,
                   folder ? checksum_note(folder->file(checkpoint_file)) : ""));
-  if (step < steps) return true;
-  if (!is_finished && (step > steps || !trainer.has_results()))
-    fail("resume", shown_folder, ": its checkpoint is of step ", step, " of a run that did not end there, and ",
-         "train.steps = ", steps, " leaves no step to train; raise train.steps, or start again with --overwrite");
-  if (!is_finished) {
+  } else if (is_finished) {
+    line.say(text(shown_folder, " is finished (step ", step,
+                  step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
+  } else if (step == steps && trainer.has_results()) {
     line.say(text("finishing ", shown_folder, ", whose ", steps, " steps are done"));
-    return true;
+  } else {
+    fail("resume", shown_folder, ": its checkpoint is of step ", step,
+         " of a run that did not end there, and ", "train.steps = ", steps,
+         " leaves no step to train; raise train.steps, or start again with --overwrite");
   }
-  line.say(text(shown_folder, " is finished (step ", step,
-                step > steps ? "; train.steps asks for no more than " : " of ", steps, "); nothing to do"));
-  return false;
+  return step < steps || !is_finished;
 }
 
 std::string start_text(const RunConfig& config, const Trainer& trainer, int ranks) {
@@ -140,11 +146,9 @@ Exit report_end(const RunRecord& run, const RunConfig& config, const std::string
 }
 
 struct Inputs {
-  RunConfig config;
-  std::vector<std::string> without_effect;  // as in Loaded
-  InputFiles files;
+  Loaded loaded;
   Corpus corpus;
-  Threads threads;
+  int max_threads_tried;         // of set_up_threads()
   std::optional<Parent> parent;  // with --from
 };
 
@@ -154,13 +158,10 @@ std::optional<Parent> parent_of(const CommandLine& line) {
   const bool with_moments = line.has("moments");
   if (with_moments && !from) refuse("train", "--moments keeps those of another run; name it with --from RUN");
   if (!from) return std::nullopt;
-  std::string file;
-  if (with_moments && fs::is_directory(*from)) {
-    require_run(*from, checkpoint_file);
-    file = (fs::path(*from) / checkpoint_file).string();
-  } else {
-    file = newest_weights(*from);
-  }
+  const bool is_checkpoint = with_moments && fs::is_directory(*from);
+  if (is_checkpoint) require_run(*from, checkpoint_file);
+  const std::string file =
+      is_checkpoint ? (fs::path(*from) / checkpoint_file).string() : newest_weights(*from);
   return Parent{std::make_unique<const SafetensorsFile>(file), with_moments};
 }
 
@@ -175,14 +176,14 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
   if (line.has("resume") && line.has("from"))
     refuse("train",
            "--resume goes on with the run's own weights, --from starts with another's; give one of them");
-  const Loaded loaded = load_config(config_path, line.all_of("set"), {.may_have_moved = is_run});
+  Loaded loaded = load_config(config_path, line.all_of("set"), {.may_have_moved = is_run});
   const RunConfig& config = loaded.config;
   const TrainConfig& train = config.train;
   if (const Index n = ranks.size(); train.grad_accum < n)
     refuse("mpi", n, " ranks cannot share ", train.grad_accum,
            " micro-batches (train.grad_accum); start fewer, or cut a step into more: train.grad_accum=", n,
            " with train.batch_size=", std::max<Index>(1, train.grad_accum * train.batch_size / n));
-  const Threads threads = set_up_threads(line, train.threads);
+  const int max_threads_tried = set_up_threads(line, train.threads);
   std::optional<Parent> parent = parent_of(line);
   const fs::path folder = folder_of(line, config, is_run);
   const std::string own = (folder / checkpoint_file).string();  // of a run to be resumed
@@ -195,13 +196,12 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
     known.encode(corpus.vocab.text(), "train", join(config.data.path, " + "));  // refuses what it lacks
     require_parent(*parent, config, ParameterLayout(config.model, known.size()));
   }
-  const InputFiles files = inputs_of(loaded, parent ? parent->file->path() : "");
-  return {config, loaded.without_effect, files, std::move(corpus), threads, std::move(parent)};
+  return {std::move(loaded), std::move(corpus), max_threads_tried, std::move(parent)};
 }
 
 // The inputs that decide a run's bits, for a comparison of ranks.
 std::string summary_of(const CommandLine& line, const Inputs& inputs) {
-  RunConfig config = inputs.config;
+  RunConfig config = inputs.loaded.config;
   config.data.path.clear();  // machines may keep the same text in different places
   config.data.val_path.clear();
   return text(line.has("resume") ? "--resume, " : "", "config ", hex(fnv1a(dump_text(config))), ", text ",
@@ -212,8 +212,9 @@ std::string summary_of(const CommandLine& line, const Inputs& inputs) {
 // Prints what may surprise the user of these inputs.
 void say_notes(const Inputs& inputs, ProgressDisplay& line) {
   constexpr std::size_t most_named = 8;
-  const TrainConfig& train = inputs.config.train;
-  if (!inputs.without_effect.empty()) line.say("note: set without effect: " + join(inputs.without_effect));
+  const TrainConfig& train = inputs.loaded.config.train;
+  const std::vector<std::string>& without_effect = inputs.loaded.without_effect;
+  if (!without_effect.empty()) line.say("note: set without effect: " + join(without_effect));
   if (train.warmup_steps > train.steps)
     line.say(text("note: train.warmup_steps is above train.steps, so the rate rises to ",
                   significant_text(learning_rate(train, train.steps)), " only"));
@@ -236,24 +237,25 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   if (line.has("resume") && !argument.ends_with(".json") && !fs::exists(argument)) refuse_missing(argument);
   if (is_run) require_run(argument, config_file);
   const std::string config_path = is_run ? (fs::path(argument) / config_file).string() : argument;
-  Inputs inputs = ranks.together([&] { return read_inputs(line, config_path, is_run, ranks); });
-  const RunConfig& config = inputs.config;
+  Inputs inputs;
+  ranks.together([&] { inputs = read_inputs(line, config_path, is_run, ranks); });
+  const RunConfig& config = inputs.loaded.config;
   ranks.require_same(summary_of(line, inputs));
 
   Existing existing = Existing::refuse;
   if (line.has("resume")) existing = Existing::resume;
   if (line.has("overwrite")) existing = Existing::overwrite;
-  TrainingDisplay display(line.has("quiet") || !ranks.is_first());
-  auto folder = ranks.together([&] {
-    std::optional<RunFolder> own;  // the first rank's
-    if (!ranks.is_first()) return own;
-    own.emplace(folder_of(line, config, is_run), existing, inputs.files);
-    if (!own->is_locked())
-      display.line().say(text("note: the file system of ", escape_controls(own->path()),
+  TrainingDisplay display(config, line.has("quiet") || !ranks.is_first());
+  std::optional<RunFolder> folder;  // the first rank's
+  ranks.together([&] {
+    if (!ranks.is_first()) return;
+    const std::string weights = inputs.parent ? inputs.parent->file->path() : "";
+    folder.emplace(folder_of(line, config, is_run), existing, inputs_of(inputs.loaded, weights));
+    if (!folder->is_locked())
+      display.line().say(text("note: the file system of ", escape_controls(folder->path()),
                               " has no locks; start no second process there"));
-    if (existing == Existing::resume && own->has(config_file))
-      check_resumed_config(config, *own, display.line());
-    return own;
+    if (existing == Existing::resume && folder->has(config_file))
+      check_resumed_config(config, *folder, display.line());
   });
   TrainObserver null_observer;
   RunFolder* const own_folder = folder ? &*folder : nullptr;
@@ -271,8 +273,8 @@ Exit train(const CommandLine& line, Ranks& ranks) {
   }
   display.line().say(start_text(config, trainer, ranks.size()));
   say_notes(inputs, display.line());
-  const bool is_fixed = inputs.threads.is_fixed || ranks.size() > 1;  // trials would measure the other ranks
-  const RunRecord record = trainer.run(stop, is_fixed ? 0 : inputs.threads.most);
+  // Trials of a rank would measure the others.
+  const RunRecord record = trainer.run(stop, ranks.size() > 1 ? 0 : inputs.max_threads_tried);
   return own_folder ? report_end(record, config, own_folder->path(), display.line()) : Exit::ok;
 }
 

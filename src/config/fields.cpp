@@ -128,18 +128,13 @@ Field with_patterns(Field list) {
   return field;
 }
 
-// Functions from a RunConfig, const or not, to a reference to one of its members, or to a member of a
-// section.
-auto top(auto member) {
-  return [=](auto& config) -> auto& { return config.*member; };
-}
-auto at(auto section, auto member) {
-  return [=](auto& config) -> auto& { return config.*section.*member; };
+// A function from a RunConfig, const or not, to a reference to its member or, by a path of members, to a
+// section's.
+auto at(auto... path) {
+  return [=](auto& config) -> auto& { return (config.*....*path); };
 }
 auto model(auto member) { return at(&RunConfig::model, member); }
-auto init(auto member) {
-  return [=](auto& config) -> auto& { return config.model.init.*member; };
-}
+auto init(auto member) { return at(&RunConfig::model, &ModelConfig::init, member); }
 auto data(auto member) { return at(&RunConfig::data, member); }
 auto train(auto member) { return at(&RunConfig::train, member); }
 auto eval(auto member) { return at(&RunConfig::eval, member); }
@@ -150,7 +145,7 @@ using I = InitConfig;
 using T = TrainConfig;
 
 const std::vector<Field> table = {
-    row("name", top(&RunConfig::name), run_name(), "name of the run, whose folder is runs/<name>",
+    row("name", at(&RunConfig::name), run_name(), "name of the run, whose folder is runs/<name>",
         {.default_to = {"the file's stem"}, .role = KeyRole::bookkeeping}),
 
     // The shape of the model.
@@ -166,7 +161,7 @@ const std::vector<Field> table = {
         {.label = "T {}", .other_names = {"block_size", "seq_len"}}),
 
     // Norms.
-    row("model.mix_post_fraction", top(&RunConfig::mix_post_fraction), number(0, 1),
+    row("model.mix_post_fraction", at(&RunConfig::mix_post_fraction), number(0, 1),
         "share of the blocks, from the first, that placement mix makes post", {.needs = {{is_mix}}}),
     with_patterns(row("model.norm_placement", model(&M::norm_placement), placements(),
                       "place of the norms around attention and FFN; a list's first block decides whether "
@@ -337,13 +332,14 @@ const std::vector<Field> table = {
         "number of steps between rows of layers.csv, params.csv and heads.csv; 0: off",
         {.role = KeyRole::bookkeeping}),
     row("log.layers_first", logs(&LogConfig::layers_first), integer(0, max_steps),
-        "number of first steps that are logged one by one; step 1 always is",
-        {.role = KeyRole::bookkeeping}),
+        "number of first steps that are logged one by one; step 1 always is", {.role = KeyRole::bookkeeping}),
     row("checkpoint.every", at(&RunConfig::checkpoint, &CheckpointConfig::every), integer(0, max_steps),
         "number of steps between checkpoints; 0: only at the end and when interrupted",
         {.role = KeyRole::bookkeeping}),
-    row("checkpoint.keep_every", at(&RunConfig::checkpoint, &CheckpointConfig::keep_every), integer(0, max_steps),
-        "number of steps between weights that stay, as weights/step_<s>.safetensors, beside those of step 0 and of "
+    row("checkpoint.keep_every", at(&RunConfig::checkpoint, &CheckpointConfig::keep_every),
+        integer(0, max_steps),
+        "number of steps between weights that stay, as weights/step_<s>.safetensors, beside those of step 0 "
+        "and of "
         "each power of two; 0: none",
         {.role = KeyRole::bookkeeping}),
 };

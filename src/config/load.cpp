@@ -131,8 +131,9 @@ class Loader {
   void add(const std::string& key, const Setting& setting) {
     if (std::ranges::count(listed_idle_, Json(key))) {
       ignored_[key] = setting;
-    } else if (find_field(key)) {
+    } else if (const Field* field = find_field(key)) {
       settings_[key] = setting;
+      if (field->takes_auto && setting.value == "auto") settings_.erase(key);
       std::erase_if(settings_, [&](const auto& other) {  // its default applies again
         return find_field(other.first)->follows == key && other.second.where != setting.where;
       });
@@ -164,19 +165,17 @@ class Loader {
     const auto given = settings_.find(field.key);
     if (given != settings_.end()) {
       origin = given->second.where;
-      if (!field.takes_auto || given->second.value != "auto") return set(field, given->second.value, origin);
-      origin += ", ";
-    } else if (field.required && options_.need_data) {
+      return set(field, given->second.value, origin);
+    }
+    if (field.required && options_.need_data) {
       return problem(field.key, "", text("missing; expected ", field.allowed, " (", field.doc, ")"));
     }
-    const std::string words =
-        field.default_to.words.empty() ? "default" : "default: " + field.default_to.words;
-    origin += words;
+    origin = field.default_to.words.empty() ? "default" : "default: " + field.default_to.words;
     if (field.required) return;
     if (field.key == "name") loaded_.config.name = file.stem().string();
     if (field.default_to.apply) field.default_to.apply(loaded_.config);
     // A derived default can be out of range: 4*d_model if d_model is near its limit.
-    set(field, field.get(loaded_.config), words);
+    set(field, field.get(loaded_.config), origin);
   }
 
   // Gives each key without effect the value that it takes then. Values that a Need names come first, because
@@ -200,9 +199,7 @@ class Loader {
     const std::string& why = unmet->condition.reason;
     loaded_.origins[field.key] += ", no effect: " + why;
     const auto given = settings_.find(field.key);
-    const bool takes_default =
-        given == settings_.end() || (field.takes_auto && given->second.value == "auto");
-    if (!takes_default) report_in_vain(field, given->second, why);
+    if (given != settings_.end()) report_in_vain(field, given->second, why);
   }
 
   // Reports values that a resolved config has for keys in its `$idle`, if they are not the values of these

@@ -26,17 +26,6 @@ std::string temporary_prefix(const fs::path& file) {
   return file.parent_path() / (".normscope-" + hex(fnv1a(file.filename().string())) + "-");
 }
 
-// A new file for the content that will replace `path`; its path is stored in `temporary`. May fail: see
-// errno.
-FileDescriptor create_beside(const fs::path& path, std::string& temporary) {
-  std::random_device random;
-  for (int tries_left = 100;; --tries_left) {
-    temporary = temporary_prefix(path) + hex(random()).substr(8);
-    FileDescriptor file(temporary, O_WRONLY | O_CREAT | O_EXCL);  // O_EXCL: follows no link
-    if (file.is_open() || errno != EEXIST || tries_left == 0) return file;
-  }
-}
-
 }  // namespace
 
 std::string with_home(const std::string& path) {
@@ -109,8 +98,8 @@ void write_atomically(const std::string& path, std::span<const std::string_view>
   const bool exists = ::stat(path.c_str(), &old) == 0;
   // Renaming over a device would replace it: `--dump /dev/null` as root must not.
   require(!exists || S_ISREG(old.st_mode), "file", path, ": cannot be written: it exists and is not a file");
-  std::string temporary;
-  FileDescriptor file = create_beside(target, temporary);
+  const std::string temporary = temporary_prefix(target) + hex(std::random_device()()).substr(8);
+  FileDescriptor file(temporary, O_WRONLY | O_CREAT | O_EXCL);  // O_EXCL: follows no link
   require(file.is_open(), "file", path, ": cannot be created: ", errno_text());
   const auto check = [&](bool is_done, std::string_view failure) {
     if (is_done) return;

@@ -32,13 +32,6 @@ Json json_of(const FirstNonfinite& first) {
           {"kind", first.in_gradient ? "gradient" : "value"}};
 }
 
-// An entry of a summary.json; null if the file is missing, is damaged or has none.
-Json entry_in(const std::string& path, const char* key) {
-  if (!std::filesystem::exists(path)) return nullptr;
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.contains(key) ? json[key] : Json();
-}
-
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -157,33 +150,10 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
   write_atomically(path, json_text(json));
 }
 
-std::optional<double> seconds_in(const std::string& path) {
-  const Json seconds = entry_in(path, "seconds");
-  return seconds.is_number() ? std::optional(seconds.get<double>()) : std::nullopt;
-}
-
-bool is_done(const std::string& path) { return entry_in(path, "status") == status_done; }
-
-std::string past_in(const std::string& path) {
-  std::vector<std::string> past;
-  for (const Json& part : entry_in(path, "past")) {
-    if (part.is_object() && part.contains("step") && part.contains("train.steps"))
-      past.push_back(text(part["train.steps"], " until step ", part["step"]));
-  }
-  return join(past);
-}
-
-std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path) {
-  const Json first = entry_in(path, "first_nonfinite");
-  try {
-    return FirstNonfinite{.step = first.at("step"),
-                          .layer = first.at("layer"),
-                          .site = first.value("site", ""),
-                          .param = first.value("param", ""),
-                          .in_gradient = first.at("kind") == "gradient"};
-  } catch (const Json::exception&) {
-    return std::nullopt;
-  }
+Json record_in(const std::string& path, const char* key) {
+  if (!std::filesystem::exists(path)) return nullptr;
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains(key) ? json[key] : Json();
 }
 
 }  // namespace normscope

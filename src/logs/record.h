@@ -78,11 +78,8 @@ void for_each_kept_figure(Run& run, const Use& use) {
 // summary.json, with null for figures that the run does not have; a probe's leaves out those of training.
 void write_record(const std::string& path, const RunRecord& run, const TrainConfig& config);
 
-// Entries of a summary.json; nothing if the file is missing, is damaged or has none.
-std::optional<double> seconds_in(const std::string& path);
-bool is_done(const std::string& path);
-std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
-std::string past_in(const std::string& path);  // "30 until step 20, 40 until step 30": RunRecord's history
+// An entry of a summary.json; null if the file is missing, is damaged or has none.
+Json record_in(const std::string& path, const char* key);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "core/parallel.h"
 #include "core/text.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -246,15 +245,9 @@ LayerLogs::LayerLogs(const RunFolder& folder)
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
-  parallel_for(3, [&](Index log) {  // turning numbers into text is a sixth of the cost of logging
-    if (log == 0) {
-      write_rows<SiteRow>(layers, step, layers_columns, sites);
-    } else if (log == 1) {
-      write_rows<ParameterRow>(params, step, params_columns, parameters);
-    } else {
-      write_rows<HeadRow>(heads, step, heads_columns, head_rows);
-    }
-  });
+  write_rows<SiteRow>(layers, step, layers_columns, sites);
+  write_rows<ParameterRow>(params, step, params_columns, parameters);
+  write_rows<HeadRow>(heads, step, heads_columns, head_rows);
 }
 
 CsvWriter open_metrics(const RunFolder& folder) {

@@ -91,7 +91,8 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   } else {
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
-  model.branch_progress = config.train.branch_progress(std::max<Index>(1, options.step));
+  const Index step = options.weights ? step_of(*options.weights) : 0;
+  model.branch_progress = config.train.branch_progress(std::max<Index>(1, step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model);
   const Batches batches(model, runner, statistics, options.batches);
@@ -102,7 +103,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
   if (!options.dump.empty()) {
     runner.fill(1);
-    write_exchange(options.dump, {config, corpus}, options.step, model, runner.last_batch());
+    write_exchange(options.dump, {config, corpus}, step, model, runner.last_batch());
   }
 
   RunRecord record;

@@ -13,8 +13,8 @@ namespace normscope {
 
 struct ProbeOptions {
   Index batches = 1;                         // K: the batches of steps 1..K
-  const SafetensorsFile* weights = nullptr;  // as require_weights() has found them; nullptr: the initialisation
-  Index step = 0;                            // of the weights
+  const SafetensorsFile* weights =
+      nullptr;  // as require_weights() has found them; nullptr: the initialisation
   std::string dump = "";                     // the exchange file to write for the first batch; empty: none
 };
 

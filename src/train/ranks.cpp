@@ -22,13 +22,20 @@ std::string Ranks::broadcast_text(std::string text, int from) const {
   return text;
 }
 
-void Ranks::throw_first(const std::optional<Error>& mine) {
+void Ranks::together(const std::function<void()>& work) {
+  int code = 0;
+  std::string message;
+  try {
+    work();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.exit);
+    message = prefix() + error.what();
+  }
   std::vector<int> codes;
-  gather<int>(std::vector{mine ? static_cast<int>(mine->exit) : 0}, codes);
-  const auto failed = std::ranges::find_if(codes, [](int code) { return code != 0; });
+  gather<int>({&code, 1}, codes);
+  const auto failed = std::ranges::find_if(codes, [](int other) { return other != 0; });
   if (failed == codes.end()) return;
-  const std::string message =
-      broadcast_text(mine ? prefix() + mine->what() : "", static_cast<int>(failed - codes.begin()));
+  message = broadcast_text(message, static_cast<int>(failed - codes.begin()));
   leave();
   throw Error(static_cast<Exit>(*failed), message);
 }

@@ -1,11 +1,10 @@
 // The processes that share a run, called ranks as in MPI. A run of one process has one rank.
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -44,26 +43,8 @@ class Ranks {
   // Sends each rank's slice of the numbers to all. (MPI_Allgatherv)
   virtual void gather_slices(std::vector<float>& /*numbers*/) const {}
 
-  // Runs work() and returns its result, if it has one. If it throws an Error on any rank, all ranks leave and
-  // throw that of the first of them.
-  template <class Work>
-  auto together(Work&& work) {
-    using Value = std::invoke_result_t<Work>;
-    constexpr bool is_void = std::is_void_v<Value>;
-    std::optional<std::conditional_t<is_void, char, Value>> result;
-    std::optional<Error> error;
-    try {
-      if constexpr (is_void) {
-        work();
-      } else {
-        result.emplace(work());
-      }
-    } catch (const Error& mine) {
-      error = mine;
-    }
-    throw_first(error);
-    if constexpr (!is_void) return std::move(*result);
-  }
+  // Runs work(). If it throws an Error on any rank, all ranks leave and throw that of the first of them.
+  void together(const std::function<void()>& work);
   // Usage Error unless `mine`, a line about the inputs, is equal on all ranks.
   void require_same(const std::string& mine);
 
@@ -78,9 +59,6 @@ class Ranks {
 
   int rank_ = 0, size_ = 1;
   bool has_left_ = false;
-
- private:
-  void throw_first(const std::optional<Error>& mine);
 };
 
 // The only rank of a run of one process.

@@ -8,24 +8,23 @@ StepRunner::StepRunner(const RunConfig& config, Model<float>& model, std::span<c
                        bool dropout, const Ranks& ranks)
     : sampler_(train_text, config.model.context, config.train.seed),
       dropout_stream_(config.train.seed, "dropout"),
-      context_(config.model.context),
-      batch_size_(config.train.batch_size),
-      grad_accum_(config.train.grad_accum),
+      train_(config.train),
       dropout_(dropout),
-      fixed_batch_(config.train.fixed_batch),
       model_(model),
       ranks_(ranks),
-      tokens_(batch_size_ * context_),
+      tokens_(train_.batch_size * config.model.context),
       targets_(tokens_.size()),
       result_(model.layout()),
       micro_statistics_(config.model) {
-  result_.batch_moments.resize(grad_accum_ * model.running.batch.size());
-  require(grad_accum_ >= ranks.size(), "step", grad_accum_, " micro-batches for ", ranks.size(), " ranks");
-  if (grad_accum_ > 1) sum_.emplace(model.layout().padded_size(), ranks);
+  result_.batch_moments.resize(train_.grad_accum * model.running.batch.size());
+  require(train_.grad_accum >= ranks.size(), "step", train_.grad_accum, " micro-batches for ", ranks.size(),
+          " ranks");
+  if (train_.grad_accum > 1) sum_.emplace(model.layout().padded_size(), ranks);
 }
 
 void StepRunner::fill(Index step, Index micro) {
-  sampler_.fill(fixed_batch_ ? 1 : step, micro * batch_size_, batch_size_, tokens_.data(), targets_.data());
+  const Index B = train_.batch_size;
+  sampler_.fill(train_.fixed_batch ? 1 : step, micro * B, B, tokens_.data(), targets_.data());
 }
 
 // Compute the micro-batch's loss, and leave its term of the step's gradient in the model's gradients.
@@ -35,8 +34,8 @@ double StepRunner::compute_micro_batch(Index step, Index micro, TapListener<floa
   Pass pass = last_batch();
   pass.with_dropout = dropout_;
   pass.dropout_stream = dropout_stream_.at(step);
-  pass.first_sequence = micro * batch_size_;
-  return model_.loss_and_gradients(pass, 1.0f / static_cast<float>(grad_accum_), listener);
+  pass.first_sequence = micro * train_.batch_size;
+  return model_.loss_and_gradients(pass, 1.0f / static_cast<float>(train_.grad_accum), listener);
 }
 
 // Add the statistics of this round's micro-batches in their order, whichever rank computed them.
@@ -52,11 +51,12 @@ void StepRunner::add_statistics(Index micro_batches, SiteStatistics& statistics)
 
 const StepResult& StepRunner::compute(Index step, SiteStatistics* statistics) {
   double loss = 0;
-  for (Index first = 0; first < grad_accum_; first += ranks_.size()) {
-    const Index micro = first + ranks_.rank(), count = std::min<Index>(ranks_.size(), grad_accum_ - first);
+  const Index micro_batches = train_.grad_accum;
+  for (Index first = 0; first < micro_batches; first += ranks_.size()) {
+    const Index micro = first + ranks_.rank(), count = std::min<Index>(ranks_.size(), micro_batches - first);
     double mine = 0;
     micro_statistics_.clear();
-    if (micro < grad_accum_)
+    if (micro < micro_batches)
       mine = compute_micro_batch(step, micro, statistics != nullptr ? &micro_statistics_ : nullptr);
     if (sum_) sum_->add(model_.gradients.all(), first, count);
     ranks_.gather<double>({&mine, 1}, losses_);
@@ -68,7 +68,7 @@ const StepResult& StepRunner::compute(Index step, SiteStatistics* statistics) {
     if (statistics != nullptr) add_statistics(count, *statistics);
   }
   if (sum_) sum_->finish(model_.gradients.all());
-  result_.loss = static_cast<float>(loss / static_cast<double>(grad_accum_));
+  result_.loss = static_cast<float>(loss / static_cast<double>(micro_batches));
   result_.norms.measure(model_.gradients);
   return result_;
 }

@@ -34,7 +34,7 @@ struct StepResult {
 
 class StepRunner {
  public:
-  // `model` and `train_text` must outlive the runner. A probe sets `dropout` to false. Ranks take
+  // `config`, `model` and `train_text` must outlive the runner. A probe sets `dropout` to false. Ranks take
   // micro-batches in turn: rank r of R computes numbers r, r+R, ...
   StepRunner(const RunConfig& config, Model<float>& model, std::span<const Token> train_text,
              bool dropout = true, const Ranks& ranks = one_rank());
@@ -48,7 +48,7 @@ class StepRunner {
   void fill(Index step, Index micro = 0);
 
   // The tokens and targets of the last micro-batch.
-  Pass last_batch() const { return {tokens_, targets_, context_}; }
+  Pass last_batch() const { return {tokens_, targets_, model_.config().context}; }
 
  private:
   double compute_micro_batch(Index step, Index micro, TapListener<float>* listener);
@@ -56,8 +56,8 @@ class StepRunner {
 
   BatchSampler sampler_;
   RandomStream dropout_stream_;
-  Index context_, batch_size_, grad_accum_;
-  bool dropout_, fixed_batch_;
+  const TrainConfig& train_;
+  const bool dropout_;
   Model<float>& model_;
   const Ranks& ranks_;
   std::vector<Token> tokens_, targets_;

@@ -92,7 +92,7 @@ std::string_view Trainer::take_steps(const std::atomic<bool>& stop, int max_thre
     if (!std::isfinite(step.row.val_loss.value_or(0))) return diverge(step);
     keep_if_due();
     log_metrics(step);
-    show_progress(step);
+    observer_.on_step(step.row, seconds_per_step_);
     const bool is_interrupted = ranks_.any(stop.load());
     if (step.save || is_interrupted) {
       save();
@@ -145,12 +145,11 @@ void Trainer::send() {
 // are cut. A run that starts from another one has a checkpoint of step 0 before its config, so that one that
 // is killed never goes on from random weights.
 void Trainer::begin() {
-  steps_before_ = record_.steps;
   model_.branch_progress = config_.train.branch_progress(record_.steps);
   if (!folder_) return;
   const bool logs_layers = config_.log.layers_every > 0;
   const auto write_config = [&] { write_atomically(folder_->file(config_file), dump_text(config_)); };
-  if (record_.steps == 0 && record_.history.contains("parent")) save_state();
+  if (record_.steps == 0 && record_.history.contains("parent")) save();
   if (!folder_->has(config_file)) write_config();
   const auto has_log = [&](const char* file) { return folder_->has(file); };
   const char* const layer_files[] = {layers_file, params_file, heads_file};
@@ -168,14 +167,15 @@ void Trainer::begin() {
   if (layer_logs_) {
     for (CsvWriter* log : layer_logs_->all()) log->check(record_.steps, LayerLogs::keys, due(&Step::log_sites));
   }
-  if (record_.steps > 0) earlier_seconds_ = seconds_in(folder_->file(summary_file)).value_or(0);
+  const Json seconds = record_in(folder_->file(summary_file), "seconds");
+  if (record_.steps > 0 && seconds.is_number()) earlier_seconds_ = seconds;
   write_summary(status_running);
   write_config();
   for (CsvWriter* log : open_logs()) log->cut();
   folder_->remove_kept(record_.steps);
   if (record_.steps == 0) keep_if_due();
   if (!logs_layers) layer_logs_.reset();
-  seconds_before_ = logged_seconds(*folder_, record_.steps);
+  step_seconds_ = logged_seconds(*folder_, record_.steps);
 }
 
 // --- a step ---
@@ -200,13 +200,16 @@ bool Trainer::take(Step& step) {
   compute(step);
   if (step.result->finite()) {
     update(step);
-  } else if (may_skip()) {
-    skip(step);
-  } else {
+  } else if (!skip(step)) {
     return false;
   }
-  record_step(step);
-  if (!weights_are_finite(step)) return false;
+  const float hashed[2] = {step.result->loss, step.result->grad_norm()};
+  record_.trajectory_hash = fnv1a(hashed, sizeof hashed, record_.trajectory_hash);
+  record_.steps = step.number;
+  record_.final_train_loss = step.result->loss;
+  record_.final_val_loss.reset();
+  const auto is_finite = [](const WeightChange& change) { return std::isfinite(change.change); };
+  if (step.changes && !std::ranges::all_of(*step.changes, is_finite)) return false;
   observe_sites(step);
   take_time(step, step.clock.seconds());
   return true;
@@ -216,7 +219,7 @@ bool Trainer::take(Step& step) {
 // steps before.
 void Trainer::restore(Step& step) {
   fill_row(step, static_cast<float>(*record_.final_train_loss), *record_.unlogged_grad_norm);
-  take_time(step, seconds_before_ / static_cast<double>(step.number));
+  take_time(step, step_seconds_ / static_cast<double>(step.number));
 }
 
 void Trainer::compute(Step& step) {
@@ -243,31 +246,15 @@ void Trainer::update(Step& step) {
   record_.consecutive_skips = 0;
 }
 
-// Whether one more step whose result is not finite may go without an update.
-bool Trainer::may_skip() const {
-  return config_.train.on_nonfinite == OnNonfinite::skip &&
-         record_.consecutive_skips + 1 < nonfinite_steps_in_a_row;
-}
-
-void Trainer::skip(const Step& step) {
+// Goes on without an update after a result that is not finite. False: the run may not, or not once more.
+bool Trainer::skip(const Step& step) {
+  if (config_.train.on_nonfinite == OnNonfinite::stop) return false;
+  if (record_.consecutive_skips + 1 == nonfinite_steps_in_a_row) return false;
   ++record_.consecutive_skips;
   ++record_.skipped;
   observer_.on_note(text("step ", step.number,
                          ": the loss, the gradient or a batch moment is not finite; the update is skipped"));
-}
-
-// Enters the step into the state of the run.
-void Trainer::record_step(const Step& step) {
-  const float hashed[2] = {step.result->loss, step.result->grad_norm()};
-  record_.trajectory_hash = fnv1a(hashed, sizeof hashed, record_.trajectory_hash);
-  record_.steps = step.number;
-  record_.final_train_loss = step.result->loss;
-  record_.final_val_loss.reset();
-}
-
-bool Trainer::weights_are_finite(const Step& step) const {
-  const auto is_finite = [](const WeightChange& change) { return std::isfinite(change.change); };
-  return step.changes == nullptr || std::ranges::all_of(*step.changes, is_finite);
+  return true;
 }
 
 // Repeats the step with the weights as they are and every tap on, names the first tensor that is not finite,
@@ -303,7 +290,7 @@ void Trainer::observe_sites(const Step& step) {
 void Trainer::take_time(Step& step, double seconds) {
   step_seconds_ += seconds;
   seconds_per_step_ = seconds_per_step_ == 0 ? seconds : 0.9 * seconds_per_step_ + 0.1 * seconds;
-  step.row.seconds = seconds_before_ + step_seconds_;
+  step.row.seconds = step_seconds_;
   step.row.step_ms = seconds * 1e3;
   step.row.tokens_per_s = static_cast<double>(tokens_per_step_) / seconds;
 }
@@ -353,28 +340,17 @@ void Trainer::log_metrics(Step& step) {
   record_.train_loss_max = record_.grad_norm_max = 0;
 }
 
-void Trainer::show_progress(const Step& step) {
-  const Index steps = config_.train.steps;
-  observer_.on_step({.step = step.number,
-                     .steps = steps,
-                     .loss = step.row.train_loss,
-                     .tokens_per_s = static_cast<double>(tokens_per_step_) / seconds_per_step_,
-                     .seconds_left = seconds_per_step_ * static_cast<double>(steps - step.number)});
-}
-
 std::vector<CsvWriter*> Trainer::open_logs() {
-  std::vector<CsvWriter*> logs = {&*metrics_log_};
+  std::vector<CsvWriter*> logs;
+  if (metrics_log_) logs.push_back(&*metrics_log_);
   if (layer_logs_) std::ranges::copy(layer_logs_->all(), std::back_inserter(logs));
   return logs;
 }
 
 void Trainer::save() {
   if (!folder_) return;
-  for (CsvWriter* log : open_logs()) log->sync();  // first: a resumed run expects the rows up to the checkpoint
-  save_state();
-}
-
-void Trainer::save_state() {
+  for (CsvWriter* log : open_logs())
+    log->sync();  // first: a resumed run expects the rows up to the checkpoint
   save_checkpoint(folder_->file(checkpoint_file), run_meta(), record_, model_, optimizer_.moments);
 }
 
@@ -398,7 +374,7 @@ std::string_view Trainer::finish(const std::atomic<bool>& stop) {
 
 void Trainer::write_summary(std::string_view status) {
   record_.status = status;
-  const Index tokens = (record_.steps - steps_before_) * tokens_per_step_;
+  const Index tokens = record_.steps * tokens_per_step_;
   if (step_seconds_ > 0) record_.tokens_per_s = static_cast<double>(tokens) / step_seconds_;
   record_.seconds = earlier_seconds_ + clock_.seconds();
   if (folder_) write_record(folder_->file(summary_file), record_, config_.train);

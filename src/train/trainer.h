@@ -15,18 +15,12 @@
 
 namespace normscope {
 
-struct Progress {
-  Index step, steps;
-  float loss;
-  double tokens_per_s;  // of the last steps, logging included
-  double seconds_left;
-};
-
 // Receives the events of a run, for the command line to show.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  virtual void on_step(const Progress&) {}
+  // The step's row of metrics.csv; the mean time of the last steps.
+  virtual void on_step(const MetricsRow&, double /*seconds_per_step*/) {}
   virtual void on_evaluation(Index /*step*/, double /*val_loss*/) {}
   virtual void on_note(const std::string&) {}
   virtual void on_sites(const std::vector<SiteRow>&) {}  // the step's rows of layers.csv
@@ -63,7 +57,7 @@ class Trainer {
   void begin();
 
   // What ends a run, as its status; src/README.md lists the causes with their exit codes: status_done, the
-  // last step; status_diverged, a number that is not finite: a loss, gradient or batch moment that may_skip()
+  // last step; status_diverged, a number that is not finite: a loss, gradient or batch moment that skip()
   // does not skip, a weight, or an evaluation; status_interrupted, `stop`, which signals set
   // (stop_on_signals()).
   std::string_view take_steps(const std::atomic<bool>& stop, int max_threads_tried);
@@ -73,10 +67,7 @@ class Trainer {
   void compute(Step& step);
   void fill_row(Step& step, float loss, double grad_norm) const;
   void update(Step& step);
-  bool may_skip() const;
-  void skip(const Step& step);
-  void record_step(const Step& step);
-  bool weights_are_finite(const Step& step) const;
+  bool skip(const Step& step);
   std::string_view diverge(Step& step);
   void observe_sites(const Step& step);
   void take_time(Step& step, double seconds);
@@ -84,10 +75,8 @@ class Trainer {
   void keep_if_best(Index step, double val_loss);
   void keep_if_due();
   void log_metrics(Step& step);
-  void show_progress(const Step& step);
   std::vector<CsvWriter*> open_logs();
   void save();
-  void save_state();
 
   std::string_view finish(const std::atomic<bool>& stop);
   void write_summary(std::string_view status);
@@ -108,11 +97,9 @@ class Trainer {
   std::optional<CsvWriter> metrics_log_;  // if there is a folder
   std::optional<LayerLogs> layer_logs_;
   const Index tokens_per_step_;
-  Index steps_before_ = 0;       // of earlier processes
   Stopwatch clock_;              // since run() began
   double earlier_seconds_ = 0;   // of earlier processes, until their last summary
-  double seconds_before_ = 0;    // total time of the steps of earlier processes
-  double step_seconds_ = 0;      // total time of this process's steps
+  double step_seconds_ = 0;      // total time of the run's steps
   double seconds_per_step_ = 0;  // exponential moving average
 };
 

@@ -26,10 +26,11 @@ bool is_auxiliary(std::string_view name) {
 
 [[noreturn]] void refuse_without_weights(const std::string& folder) {
   require_run(folder, config_file);
-  const std::string summary = (fs::path(folder) / summary_file).string();
-  if (const auto first = first_nonfinite_in(summary))
-    refuse("run", folder, ": has no weights: it diverged at step ", first->step, " (", text_of(*first),
-           " became non-finite), before its first checkpoint; train it again, e.g. with a lower train.lr");
+  Json first = record_in((fs::path(folder) / summary_file).string(), "first_nonfinite");
+  if (first.is_object())
+    refuse("run", folder, ": has no weights: it diverged at step ", first["step"],
+           ", before its first checkpoint (", first,
+           " became non-finite); train it again, e.g. with a lower train.lr");
   refuse("run", folder, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ",
          best_file, "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
 }
