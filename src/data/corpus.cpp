@@ -37,15 +37,6 @@ void for_each_character(std::string_view text, std::string_view topic, std::stri
   }
 }
 
-// The vocabulary of the code points that occur.
-Vocabulary vocabulary_of(const std::vector<bool>& occurs) {
-  std::u32string ascending;
-  for (char32_t c = 0; c <= last_code_point; ++c) {
-    if (occurs[c]) ascending += c;
-  }
-  return Vocabulary(std::move(ascending));
-}
-
 // Usage Error for files that together do not fit the free memory. A pipe, whose size is unknown, counts as
 // empty.
 void require_text_memory(const std::vector<std::string>& files) {
@@ -133,7 +124,6 @@ bool Vocabulary::includes(const Vocabulary& other) const {
 // --- corpus ---
 
 std::string read_text(const std::string& path) {
-  require_text_memory({path});
   const std::string bytes =
       read_file(path, "corpus", static_cast<Index>(available_memory_bytes() / memory_per_byte));
   if (bytes.empty() || bytes == byte_order_mark) refuse("corpus", path, ": is empty; expected text");
@@ -193,7 +183,11 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   const Index split = val_path.empty() ? training_characters(characters, val_fraction) : of_paths;
   require_parts(paths, val_fraction, val_path, context, of_paths, split, characters - split);
 
-  corpus.vocab = vocabulary_of(occurs);
+  std::u32string ascending;
+  for (char32_t c = 0; c <= last_code_point; ++c) {
+    if (occurs[c]) ascending += c;
+  }
+  corpus.vocab = Vocabulary(std::move(ascending));
   if (known.includes(corpus.vocab)) corpus.vocab = known;
   corpus.train.reserve(split);
   corpus.val.reserve(characters - split);

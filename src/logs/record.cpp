@@ -48,23 +48,6 @@ std::string libc_name() {
   return name;
 }
 
-// The machine and the build.
-Json environment(const TrainConfig& config) {
-  const BlasInfo blas = blas_info();
-  return {{"peak_rss_mb", peak_rss_bytes() / 0x1p20},
-          {"threads", thread_count()},
-          {"precision", name_of(config.precision)},
-          {"gemm", name_of(config.gemm)},
-          {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
-          {"cpu", cpu_name()},
-          {"isa", isa_name(config.gemm_mode())},
-          {"compiler", NORMSCOPE_COMPILER},
-          {"digits", digits_text(config)},
-          {"libc", libc_name()},
-          {"version", NORMSCOPE_VERSION},
-          {"commit", NORMSCOPE_COMMIT}};
-}
-
 }  // namespace
 
 std::string digits_text(const TrainConfig& config) {
@@ -135,7 +118,19 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
                {"vocab", run.vocab},
                {"corpus_hash", run.corpus_hash}};
   for_each_figure(run, [&](const char* name, const auto& figure) { json[name] = json_of(figure); });
-  json.update(environment(config));
+  const BlasInfo blas = blas_info();
+  json.update({{"peak_rss_mb", peak_rss_bytes() / 0x1p20},
+               {"threads", thread_count()},
+               {"precision", name_of(config.precision)},
+               {"gemm", name_of(config.gemm)},
+               {"blas", {{"flavour", blas.flavour}, {"version", blas.version}, {"kernel", blas.kernel}}},
+               {"cpu", cpu_name()},
+               {"isa", isa_name(config.gemm_mode())},
+               {"compiler", NORMSCOPE_COMPILER},
+               {"digits", digits_text(config)},
+               {"libc", libc_name()},
+               {"version", NORMSCOPE_VERSION},
+               {"commit", NORMSCOPE_COMMIT}});
   if (run.status == status_probe) {
     for (const char* of_training : {"best_step", "skipped", "trajectory_hash"}) json.erase(of_training);
   } else {

@@ -85,8 +85,7 @@ std::vector<Index> kept_steps(const std::string& folder) {
   return steps;
 }
 
-void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
-                    std::string_view ways) {
+void require_usable(const std::string& path, Existing existing, const InputFiles& inputs) {
   require_no_file(path);
   const std::vector<std::string> owned = owned_in(path);
   const auto found =
@@ -102,7 +101,9 @@ void require_usable(const std::string& path, Existing existing, const InputFiles
              "; choose another folder with --out DIR");
   }
   if (existing == Existing::refuse)
-    refuse("run", path, " holds a run already; ", ways, ", or choose another folder with --out DIR");
+    refuse("run", path,
+           " holds a run already; start again with --overwrite, or with train go on with --resume ",
+           "(without --from), or choose another folder with --out DIR");
 }
 
 void require_output(const std::string& path, const InputFiles& inputs, bool overwrite) {
@@ -137,7 +138,7 @@ void require_run(const std::string& folder, std::string_view name) {
 
 RunFolder::RunFolder(const std::string& path, Existing existing, const InputFiles& inputs)
     : path_(path), lock_(created(path)) {
-  require_usable(path, existing, inputs, "go on with --resume (without --from), start again with --overwrite");
+  require_usable(path, existing, inputs);
   std::error_code error;
   for (const std::string& name : owned_in(path_)) {
     remove_leftovers(file(name));

@@ -38,10 +38,8 @@ using InputFiles = std::vector<std::string>;
 
 // Usage Error unless a run can start or go on at this path. It cannot if the path is a file, if the folder is
 // no run but holds files with the names of a run's (they belong to somebody else), if one of the run's files
-// is an input (its config may be, of a run that goes on), or if it is a run and `existing` refuses one. The
-// message then names the user's choices, `ways`.
-void require_usable(const std::string& path, Existing existing, const InputFiles& inputs,
-                    std::string_view ways = "start again with --overwrite");
+// is an input (its config may be, of a run that goes on), or if it is a run and `existing` refuses one.
+void require_usable(const std::string& path, Existing existing, const InputFiles& inputs);
 
 // Usage Error unless a command may write a file beside its run: one of its inputs, under whatever name or
 // link, and a run's own file are never replaced, and any other file only if `overwrite` asks for it.

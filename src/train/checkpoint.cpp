@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <ranges>
 
 #include "config/dump.h"
 #include "core/text.h"
@@ -54,22 +55,6 @@ void read_figure(const std::string& path, const Metadata& metadata, const char* 
   if (metadata.contains(name)) figure = number_at<Number>(path, metadata, name);
 }
 
-Json history_in(const SafetensorsFile& file) {
-  const auto entry = file.metadata().find(history_key);
-  if (entry == file.metadata().end()) return Json::object();
-  return parse_json(entry->second, file.path() + ": " + history_key, "safetensors", Exit::failure);
-}
-
-// Adds the earlier train.steps to the run's past, unless the rates of its first `step` steps depend on it in
-// no way: with a constant rate, during a warm-up, before the decay of wsd.
-void add_past(const TrainConfig& before, const TrainConfig& now, Index step, Json& history) {
-  for (Index s = 1; s <= step; ++s) {
-    if (learning_rate(before, s) == learning_rate(now, s)) continue;
-    history["past"].push_back({{"step", step}, {"train.steps", before.steps}});
-    return;
-  }
-}
-
 }  // namespace
 
 Metadata kept_figures(const RunRecord& run) {
@@ -87,7 +72,7 @@ void set_figures(const std::string& path, const Metadata& figures, RunRecord& ru
 void save_checkpoint(const std::string& path, const CheckpointMeta& meta, const RunRecord& run,
                      const Model<float>& model, const Moments<float>& moments) {
   Metadata metadata = kept_figures(run);
-  if (!run.history.empty()) metadata[history_key] = run.history.dump();
+  metadata[history_key] = run.history.dump();
   metadata.merge(file_metadata(meta, run.steps));
   std::vector<TensorView> tensors = model_tensors(model);
   add_tensors(first_moment_prefix, model.layout().list(), moments.first, tensors);
@@ -107,8 +92,14 @@ void load_checkpoint(const std::string& path, const CheckpointMeta& meta, Model<
   set_figures(path, file.metadata(), run);
   require(run.steps >= 0 && run.steps <= config.train.steps, "safetensors", path, ": is of step ", run.steps,
           "; expected 0 to ", config.train.steps, ", the run's steps");
-  run.history = history_in(file);
-  add_past(config.train, meta.config.train, run.steps, run.history);
+  run.history = parse_json(metadata_at(path, file.metadata(), history_key), path + ": " + history_key,
+                           "safetensors", Exit::failure);
+  // With a constant rate, during a warm-up, before the decay of wsd, no rate so far depends on train.steps.
+  const auto is_other_rate = [&](Index step) {
+    return learning_rate(config.train, step) != learning_rate(meta.config.train, step);
+  };
+  if (std::ranges::any_of(std::views::iota(Index{1}, run.steps + 1), is_other_rate))
+    run.history["past"].push_back({{"step", run.steps}, {"train.steps", config.train.steps}});
   const Json before = dump(config), now = dump(meta.config);
   if (before["log"] != now["log"] || before["eval"] != now["eval"]) run.history["logged_since"] = run.steps;
   if (config.eval.compared_batches() != meta.config.eval.compared_batches())

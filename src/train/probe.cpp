@@ -46,42 +46,6 @@ void write_exchange(const std::string& path, const CheckpointMeta& meta, Index w
   write_safetensors(path, tensors, file_metadata(meta, weights_step));
 }
 
-// Passes over several batches, and the means over them.
-struct Batches {
-  Batches(Model<float>& model, StepRunner& runner, SiteStatistics& statistics, Index count)
-      : norms(model.layout()) {
-    ParameterBuffer<float> mean_gradient(model.layout());
-    const double share = 1 / static_cast<double>(count);  // of a batch in a mean
-    for (Index batch = 1; batch <= count; ++batch) {
-      const StepResult& step = runner.compute(batch, &statistics);
-      if (!step.finite() && !nonfinite)
-        nonfinite = first_nonfinite(statistics, step.norms, model.layout(), batch);
-      mean_loss += share * static_cast<double>(step.loss);
-      axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
-            mean_gradient.all().data());
-      mean_norms.resize(step.norms.by_part.size());
-      for (std::size_t i = 0; i < mean_norms.size(); ++i) mean_norms[i] += share * step.norms.by_part[i];
-    }
-    norms.measure(mean_gradient);
-  }
-
-  double mean_loss = 0;
-  GradientNorms<float> norms;      // of the mean gradient; rows of params.csv point to its names
-  std::vector<double> mean_norms;  // the mean over batches of the norm of each part's gradient
-  std::optional<FirstNonfinite> nonfinite;
-};
-
-// The rows of params.csv: the norm of the mean gradient, and beside it the mean of the batches' norms.
-std::vector<ParameterRow> rows_of(const Batches& batches, const RunConfig& config,
-                                  const Model<float>& model) {
-  std::vector<ParameterRow> rows = parameter_rows(config.train, model, batches.norms, nullptr);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i].grad_norm_batch = batches.mean_norms[i];
-    rows[i].update_rms.reset();
-  }
-  return rows;
-}
-
 }  // namespace
 
 Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& options, RunFolder& folder) {
@@ -95,10 +59,29 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
   model.branch_progress = config.train.branch_progress(std::max<Index>(1, step));
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model);
-  const Batches batches(model, runner, statistics, options.batches);
-
+  RunRecord record;
+  double mean_loss = 0;
+  ParameterBuffer<float> mean_gradient(model.layout());
+  std::vector<double> mean_norms;                                 // of each part's gradient
+  const double share = 1 / static_cast<double>(options.batches);  // of a batch in a mean
+  for (Index batch = 1; batch <= options.batches; ++batch) {
+    const StepResult& result = runner.compute(batch, &statistics);
+    if (!result.finite() && !record.first_nonfinite)
+      record.first_nonfinite = first_nonfinite(statistics, result.norms, model.layout(), batch);
+    mean_loss += share * static_cast<double>(result.loss);
+    axpby(model.layout().padded_size(), static_cast<float>(share), model.gradients.all().data(), 1.0f,
+          mean_gradient.all().data());
+    mean_norms.resize(result.norms.by_part.size());
+    for (std::size_t i = 0; i < mean_norms.size(); ++i) mean_norms[i] += share * result.norms.by_part[i];
+  }
+  GradientNorms<float> norms(model.layout());
+  norms.measure(mean_gradient);
+  std::vector<ParameterRow> params = parameter_rows(config.train, model, norms, nullptr);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    params[i].grad_norm_batch = mean_norms[i];
+    params[i].update_rms.reset();
+  }
   const std::vector<SiteRow> sites = statistics.rows(options.batches);
-  const std::vector<ParameterRow> params = rows_of(batches, config, model);
   write_atomically(folder.file(config_file), dump_text(config));
   LayerLogs(folder).write(0, sites, params, statistics.head_rows());
   if (!options.dump.empty()) {
@@ -106,13 +89,11 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
     write_exchange(options.dump, {config, corpus}, step, model, runner.last_batch());
   }
 
-  RunRecord record;
   record.status = status_probe;
   record.params = model.layout().count();
   record.vocab = corpus.vocab.size();
   record.corpus_hash = hex(corpus.hash);
-  record.final_train_loss = batches.mean_loss;
-  record.first_nonfinite = batches.nonfinite;
+  record.final_train_loss = mean_loss;
   record.grad_first_last = grad_first_last(params, config.model.n_layer);
   record.growth = growth(sites);
   record.branch_share = branch_share(sites);

@@ -82,8 +82,9 @@ std::string_view Trainer::take_steps(const std::atomic<bool>& stop, int max_thre
   const Index first = record_.evaluation_is_pending() ? record_.steps : record_.steps + 1;
   for (Index number = first; number <= config_.train.steps; ++number) {
     Step step = plan(number);
-    if (record_.evaluation_is_pending()) {
-      restore(step);
+    if (record_.evaluation_is_pending()) {  // fill in the last step of an earlier process
+      fill_row(step, static_cast<float>(*record_.final_train_loss), *record_.unlogged_grad_norm);
+      take_time(step, step_seconds_ / static_cast<double>(number));  // the mean of the steps before
     } else {
       if (!take(step)) return diverge(step);
       if (threads) threads->after_step(step.row.step_ms / 1e3);
@@ -199,7 +200,10 @@ Trainer::Step Trainer::plan(Index number) const {
 bool Trainer::take(Step& step) {
   compute(step);
   if (step.result->finite()) {
-    update(step);
+    step.changes = &optimizer_.update(++record_.updates, step.row.lr, step.row.clip_factor, model_.gradients,
+                                      model_.parameters);
+    model_.running.move(step.result->batch_moments);
+    record_.consecutive_skips = 0;
   } else if (!skip(step)) {
     return false;
   }
@@ -213,13 +217,6 @@ bool Trainer::take(Step& step) {
   observe_sites(step);
   take_time(step, step.clock.seconds());
   return true;
-}
-
-// Fills in the last step of an earlier process, whose evaluation was interrupted. Its time is the mean of the
-// steps before.
-void Trainer::restore(Step& step) {
-  fill_row(step, static_cast<float>(*record_.final_train_loss), *record_.unlogged_grad_norm);
-  take_time(step, step_seconds_ / static_cast<double>(step.number));
 }
 
 void Trainer::compute(Step& step) {
@@ -237,13 +234,6 @@ void Trainer::fill_row(Step& step, float loss, double grad_norm) const {
   step.row.lr = learning_rate(config_.train, step.number);
   step.row.grad_norm = static_cast<float>(grad_norm);
   step.row.clip_factor = clip_factor(config_.train.grad_clip, grad_norm);
-}
-
-void Trainer::update(Step& step) {
-  step.changes = &optimizer_.update(++record_.updates, step.row.lr, step.row.clip_factor, model_.gradients,
-                                    model_.parameters);
-  model_.running.move(step.result->batch_moments);
-  record_.consecutive_skips = 0;
 }
 
 // Goes on without an update after a result that is not finite. False: the run may not, or not once more.

@@ -63,10 +63,8 @@ class Trainer {
   std::string_view take_steps(const std::atomic<bool>& stop, int max_threads_tried);
   Step plan(Index number) const;
   bool take(Step& step);
-  void restore(Step& step);
   void compute(Step& step);
   void fill_row(Step& step, float loss, double grad_norm) const;
-  void update(Step& step);
   bool skip(const Step& step);
   std::string_view diverge(Step& step);
   void observe_sites(const Step& step);

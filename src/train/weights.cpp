@@ -24,17 +24,6 @@ bool is_auxiliary(std::string_view name) {
   return name == "tokens" || name == "targets" || name == "logits" || name == "loss";
 }
 
-[[noreturn]] void refuse_without_weights(const std::string& folder) {
-  require_run(folder, config_file);
-  Json first = record_in((fs::path(folder) / summary_file).string(), "first_nonfinite");
-  if (first.is_object())
-    refuse("run", folder, ": has no weights: it diverged at step ", first["step"],
-           ", before its first checkpoint (", first,
-           " became non-finite); train it again, e.g. with a lower train.lr");
-  refuse("run", folder, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ",
-         best_file, "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
-}
-
 }  // namespace
 
 // --- tensors ---
@@ -140,8 +129,15 @@ std::string newest_weights(const std::string& run_or_file) {
     const std::string path = (folder / name).string();
     if (fs::exists(path)) by_step.try_emplace(number_at<Index>(path, read_metadata(path), "step"), path);
   }
-  if (by_step.empty()) refuse_without_weights(run_or_file);
-  return by_step.rbegin()->second;
+  if (!by_step.empty()) return by_step.rbegin()->second;
+  require_run(run_or_file, config_file);
+  Json first = record_in((folder / summary_file).string(), "first_nonfinite");
+  if (first.is_object())
+    refuse("run", run_or_file, ": has no weights: it diverged at step ", first["step"],
+           ", before its first checkpoint (", first,
+           " became non-finite); train it again, e.g. with a lower train.lr");
+  refuse("run", run_or_file, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ",
+         best_file, "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
 }
 
 std::string weights_of(const std::string& run_or_file, std::optional<Index> step) {
