@@ -75,6 +75,10 @@ Exit run(const CommandLine& line) {
   const std::string dump = line.text_of("dump").value_or("");
   if (!dump.empty()) require_output(dump, inputs, overwrite);
   if (overwrite) remove_seeds(out, inputs);
+  if (weights)
+    std::cout << "weights of step " << step_of(*weights) << ": " << escape_controls(weights->path())
+              << checksum_note(weights->path()) << '\n';
+  std::cout << "seed  loss         first/last   growth\n";
   bool diverged = false;
   std::vector<SiteRow> first_sites;
   for (Index seed = first_seed; seed < first_seed + seeds; ++seed) {
@@ -83,13 +87,7 @@ Exit run(const CommandLine& line) {
     RunFolder folder(folder_of(seed), existing);
     const Probed probed = probe(config, corpus, options, folder);
     const RunRecord& record = probed.record;
-    if (seed == first_seed) {
-      first_sites = probed.sites;
-      if (weights)
-        std::cout << "weights of step " << step_of(*weights) << ": " << escape_controls(weights->path())
-                  << checksum_note(weights->path()) << '\n';
-      std::cout << "seed  loss         first/last   growth\n";
-    }
+    if (seed == first_seed) first_sites = probed.sites;
     std::cout << aligned_left(std::to_string(seed), 6);
     for (const auto figure : {record.final_train_loss, record.grad_first_last})
       std::cout << aligned_left(significant_text(*figure, 5), 13);

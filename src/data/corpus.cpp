@@ -124,6 +124,7 @@ bool Vocabulary::includes(const Vocabulary& other) const {
 // --- corpus ---
 
 std::string read_text(const std::string& path) {
+  require_text_memory({path});
   const std::string bytes =
       read_file(path, "corpus", static_cast<Index>(available_memory_bytes() / memory_per_byte));
   if (bytes.empty() || bytes == byte_order_mark) refuse("corpus", path, ": is empty; expected text");
@@ -137,24 +138,6 @@ Index training_characters(Index characters, double val_fraction) {
   return static_cast<Index>(
       std::floor((1.0 - val_fraction) * n + 2.0 * std::numeric_limits<double>::epsilon() * n));
 }
-
-namespace {
-
-// Usage Error for a part that is too short. `characters`: of `paths`; `split`: of these for training.
-void require_parts(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
-                   Index context, Index characters, Index split, Index validation) {
-  const std::string names = join(paths, " + ");
-  if (split < context + 1)
-    refuse("corpus", names, ": the training part has ", split, " of ", characters,
-           " characters; model.context = ", context, " needs at least ", context + 1,
-           "; use a longer text, a smaller model.context or a smaller data.val_fraction");
-  if (validation < 2 && (val_fraction > 0 || !val_path.empty()))
-    refuse("corpus", val_path.empty() ? names : val_path, ": the validation part has ", validation,
-           " of the 2 characters that it needs; use a longer text, or ",
-           val_path.empty() ? "data.val_fraction 0 for no validation" : "leave data.val_path out");
-}
-
-}  // namespace
 
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context, const Vocabulary& known) {
@@ -181,7 +164,16 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
     if (!is_validation) of_paths = characters;
   }
   const Index split = val_path.empty() ? training_characters(characters, val_fraction) : of_paths;
-  require_parts(paths, val_fraction, val_path, context, of_paths, split, characters - split);
+  const Index validation = characters - split;
+  const std::string names = join(paths, " + ");
+  if (split < context + 1)
+    refuse("corpus", names, ": the training part has ", split, " of ", of_paths,
+           " characters; model.context = ", context, " needs at least ", context + 1,
+           "; use a longer text, a smaller model.context or a smaller data.val_fraction");
+  if (validation < 2 && (val_fraction > 0 || !val_path.empty()))
+    refuse("corpus", val_path.empty() ? names : val_path, ": the validation part has ", validation,
+           " of the 2 characters that it needs; use a longer text, or ",
+           val_path.empty() ? "data.val_fraction 0 for no validation" : "leave data.val_path out");
 
   std::u32string ascending;
   for (char32_t c = 0; c <= last_code_point; ++c) {
@@ -190,7 +182,7 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   corpus.vocab = Vocabulary(std::move(ascending));
   if (known.includes(corpus.vocab)) corpus.vocab = known;
   corpus.train.reserve(split);
-  corpus.val.reserve(characters - split);
+  corpus.val.reserve(validation);
   for (std::string& text : texts) {
     for_each_character(text, "corpus", join(files, " + "), [&](char32_t c) {
       std::vector<Token>& part = std::ssize(corpus.train) < split ? corpus.train : corpus.val;

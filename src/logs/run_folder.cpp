@@ -158,80 +158,71 @@ std::string RunFolder::file(std::string_view name) const { return (fs::path(path
 
 bool RunFolder::has(std::string_view name) const { return fs::exists(file(name)); }
 
-// --- logs: each has a table of its columns, behind the step that all of them begin with ---
+// --- logs: the columns of each, behind the step that all of them begin with ---
 
 namespace {
 
-template <class Row>
-struct Column {
-  const char* name;
-  void (*write)(CsvWriter& csv, const Row& row);  // the row's cell in this column
-};
+void for_each_cell(const MetricsRow& row, const auto& use) {
+  use("tokens", row.tokens);
+  use("seconds", row.seconds);
+  use("train_loss", row.train_loss);
+  use("val_loss", row.val_loss);
+  use("lr", row.lr);
+  use("grad_norm", row.grad_norm);
+  use("clip_factor", row.clip_factor);
+  use("step_ms", row.step_ms);
+  use("tokens_per_s", row.tokens_per_s);
+  use("train_loss_max", row.train_loss_max);
+  use("grad_norm_max", row.grad_norm_max);
+}
 
-template <auto member>
-constexpr auto cell_of = []<class Row>(CsvWriter& csv, const Row& row) { csv.cell(row.*member); };
+void for_each_cell(const SiteRow& row, const auto& use) {
+  use("layer", row.id.layer);
+  use("site", name_of(row.id.site));
+  use("mean", row.mean);
+  use("rms", row.rms);
+  use("abs_max", row.abs_max);
+  use("nonfinite", row.nonfinite);
+  use("grad_rms", row.grad_rms);
+  use("grad_abs_max", row.grad_abs_max);
+  use("grad_norm", row.grad_norm);
+  use("grad_nonfinite", row.grad_nonfinite);
+  use("branch_share", row.branch_share);
+  use("token_cosine", row.token_cosine);
+}
 
-constexpr Column<MetricsRow> metrics_columns[] = {
-    {"tokens", cell_of<&MetricsRow::tokens>},
-    {"seconds", cell_of<&MetricsRow::seconds>},
-    {"train_loss", cell_of<&MetricsRow::train_loss>},
-    {"val_loss", cell_of<&MetricsRow::val_loss>},
-    {"lr", cell_of<&MetricsRow::lr>},
-    {"grad_norm", cell_of<&MetricsRow::grad_norm>},
-    {"clip_factor", cell_of<&MetricsRow::clip_factor>},
-    {"step_ms", cell_of<&MetricsRow::step_ms>},
-    {"tokens_per_s", cell_of<&MetricsRow::tokens_per_s>},
-    {"train_loss_max", cell_of<&MetricsRow::train_loss_max>},
-    {"grad_norm_max", cell_of<&MetricsRow::grad_norm_max>},
-};
+void for_each_cell(const ParameterRow& row, const auto& use) {
+  use("layer", row.layer);
+  use("param", row.param);
+  use("numel", row.numel);
+  use("rms", row.rms);
+  use("grad_norm", row.grad_norm);
+  use("grad_norm_batch", row.grad_norm_batch);
+  use("grad_rms", row.grad_rms);
+  use("update_rms", row.update_rms);
+  use("value", row.value);
+}
 
-constexpr Column<SiteRow> layers_columns[] = {
-    {"layer", [](CsvWriter& csv, const SiteRow& row) { csv.cell(row.id.layer); }},
-    {"site", [](CsvWriter& csv, const SiteRow& row) { csv.cell(name_of(row.id.site)); }},
-    {"mean", cell_of<&SiteRow::mean>},
-    {"rms", cell_of<&SiteRow::rms>},
-    {"abs_max", cell_of<&SiteRow::abs_max>},
-    {"nonfinite", cell_of<&SiteRow::nonfinite>},
-    {"grad_rms", cell_of<&SiteRow::grad_rms>},
-    {"grad_abs_max", cell_of<&SiteRow::grad_abs_max>},
-    {"grad_norm", cell_of<&SiteRow::grad_norm>},
-    {"grad_nonfinite", cell_of<&SiteRow::grad_nonfinite>},
-    {"branch_share", cell_of<&SiteRow::branch_share>},
-    {"token_cosine", cell_of<&SiteRow::token_cosine>},
-};
-
-constexpr Column<ParameterRow> params_columns[] = {
-    {"layer", cell_of<&ParameterRow::layer>},
-    {"param", cell_of<&ParameterRow::param>},
-    {"numel", cell_of<&ParameterRow::numel>},
-    {"rms", cell_of<&ParameterRow::rms>},
-    {"grad_norm", cell_of<&ParameterRow::grad_norm>},
-    {"grad_norm_batch", cell_of<&ParameterRow::grad_norm_batch>},
-    {"grad_rms", cell_of<&ParameterRow::grad_rms>},
-    {"update_rms", cell_of<&ParameterRow::update_rms>},
-    {"value", cell_of<&ParameterRow::value>},
-};
-
-constexpr Column<HeadRow> heads_columns[] = {
-    {"layer", cell_of<&HeadRow::layer>},
-    {"head", cell_of<&HeadRow::head>},
-    {"max_logit", cell_of<&HeadRow::max_logit>},
-    {"entropy", cell_of<&HeadRow::entropy>},
-    {"first_share", cell_of<&HeadRow::first_share>},
-};
+void for_each_cell(const HeadRow& row, const auto& use) {
+  use("layer", row.layer);
+  use("head", row.head);
+  use("max_logit", row.max_logit);
+  use("entropy", row.entropy);
+  use("first_share", row.first_share);
+}
 
 template <class Row>
-CsvWriter open_log(const RunFolder& folder, const char* file, std::span<const Column<Row>> columns) {
+CsvWriter open_log(const RunFolder& folder, const char* file) {
   std::string header = "step";
-  for (const Column<Row>& column : columns) header.append(",").append(column.name);
+  for_each_cell(Row{}, [&](const char* column, const auto&) { header.append(",").append(column); });
   return CsvWriter(folder.file(file), header);
 }
 
 template <class Row>
-void write_rows(CsvWriter& csv, Index step, std::span<const Column<Row>> columns, std::span<const Row> rows) {
+void write_rows(CsvWriter& csv, Index step, std::span<const Row> rows) {
   for (const Row& row : rows) {
     csv.cell(step);
-    for (const Column<Row>& column : columns) column.write(csv, row);
+    for_each_cell(row, [&](const char*, const auto& cell) { csv.cell(cell); });
     csv.end_row();
   }
   csv.flush();
@@ -240,23 +231,21 @@ void write_rows(CsvWriter& csv, Index step, std::span<const Column<Row>> columns
 }  // namespace
 
 LayerLogs::LayerLogs(const RunFolder& folder)
-    : layers(open_log<SiteRow>(folder, layers_file, layers_columns)),
-      params(open_log<ParameterRow>(folder, params_file, params_columns)),
-      heads(open_log<HeadRow>(folder, heads_file, heads_columns)) {}
+    : layers(open_log<SiteRow>(folder, layers_file)),
+      params(open_log<ParameterRow>(folder, params_file)),
+      heads(open_log<HeadRow>(folder, heads_file)) {}
 
 void LayerLogs::write(Index step, const std::vector<SiteRow>& sites,
                       const std::vector<ParameterRow>& parameters, const std::vector<HeadRow>& head_rows) {
-  write_rows<SiteRow>(layers, step, layers_columns, sites);
-  write_rows<ParameterRow>(params, step, params_columns, parameters);
-  write_rows<HeadRow>(heads, step, heads_columns, head_rows);
+  write_rows<SiteRow>(layers, step, sites);
+  write_rows<ParameterRow>(params, step, parameters);
+  write_rows<HeadRow>(heads, step, head_rows);
 }
 
-CsvWriter open_metrics(const RunFolder& folder) {
-  return open_log<MetricsRow>(folder, metrics_file, metrics_columns);
-}
+CsvWriter open_metrics(const RunFolder& folder) { return open_log<MetricsRow>(folder, metrics_file); }
 
 void write_metrics(CsvWriter& csv, const MetricsRow& row) {
-  write_rows<MetricsRow>(csv, row.step, metrics_columns, {&row, 1});
+  write_rows<MetricsRow>(csv, row.step, {&row, 1});
 }
 
 double logged_seconds(const RunFolder& folder, Index steps) {

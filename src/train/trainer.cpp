@@ -295,7 +295,12 @@ void Trainer::evaluate_model(Step& step, const std::atomic<bool>& stop) {
   if (step.result) record_.unlogged_grad_norm = step.result->norms.total;
   const Index batches = config_.eval.compared_batches();
   std::optional<double> loss = loss_of(batches);
-  if (loss && std::isfinite(*loss)) keep_if_best(step.number, *loss);
+  const std::optional<double> best = record_.best_val_loss;
+  if (loss && std::isfinite(*loss) && (!best || *loss < *best)) {
+    record_.best_val_loss = loss;
+    record_.best_step = step.number;
+    if (folder_) save_model(folder_->file(best_file), run_meta(), step.number, model_);
+  }
   if (loss && step.is_last && batches > 0) loss = loss_of(0);
   if (!loss) return;
   step.row.val_loss = loss;
@@ -303,13 +308,6 @@ void Trainer::evaluate_model(Step& step, const std::atomic<bool>& stop) {
   if (!std::isfinite(*loss)) return;
   if (step.is_last) record_.final_val_loss = loss;
   observer_.on_evaluation(step.number, *loss);
-}
-
-void Trainer::keep_if_best(Index step, double val_loss) {
-  if (record_.best_val_loss && val_loss >= *record_.best_val_loss) return;
-  record_.best_val_loss = val_loss;
-  record_.best_step = step;
-  if (folder_) save_model(folder_->file(best_file), run_meta(), step, model_);
 }
 
 void Trainer::keep_if_due() {

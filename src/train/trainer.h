@@ -70,7 +70,6 @@ class Trainer {
   void observe_sites(const Step& step);
   void take_time(Step& step, double seconds);
   void evaluate_model(Step& step, const std::atomic<bool>& stop);
-  void keep_if_best(Index step, double val_loss);
   void keep_if_due();
   void log_metrics(Step& step);
   std::vector<CsvWriter*> open_logs();
