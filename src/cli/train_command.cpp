@@ -233,8 +233,8 @@ void say_notes(const Inputs& inputs, ProgressDisplay& line) {
 Exit train(const CommandLine& line, Ranks& ranks) {
   const std::atomic<bool>& stop = stop_on_signals();  // first: stdout may be a pipe without a reader
   const std::string& argument = line.positionals()[0];
-  const bool is_run = line.has("resume") && fs::is_directory(argument);
-  if (line.has("resume") && !argument.ends_with(".json") && !fs::exists(argument)) refuse_missing(argument);
+  const bool is_config = !fs::is_directory(argument) && (fs::exists(argument) || argument.ends_with(".json"));
+  const bool is_run = line.has("resume") && !is_config;
   if (is_run) require_run(argument, config_file);
   const std::string config_path = is_run ? (fs::path(argument) / config_file).string() : argument;
   Inputs inputs;

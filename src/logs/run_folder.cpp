@@ -119,21 +119,19 @@ void require_output(const std::string& path, const InputFiles& inputs, bool over
     refuse("file", path, ": exists; replace it with --overwrite, or name another file");
 }
 
-void refuse_missing(const std::string& run) {
-  const fs::path path(run);
+void require_run(const std::string& folder, std::string_view name) {
+  const fs::path path(folder);
+  if (fs::exists(path / name)) return;
+  if (fs::exists(path))
+    refuse("run", folder, ": is no run; it has no ", name, "; name the folder of one run");
   std::vector<std::string> beside;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path.parent_path() / ".", ignored)) {
     if (entry.is_directory(ignored)) beside.push_back(entry.path().filename().string());
   }
   const std::string meant = nearest(path.filename().string(), beside);
-  refuse("run", run, ": there is no run or file of this name",
+  refuse("run", folder, ": there is no run or file of this name",
          meant.empty() ? "" : "; did you mean " + path.parent_path().append(meant).string() + "?");
-}
-
-void require_run(const std::string& folder, std::string_view name) {
-  if (!fs::exists(fs::path(folder) / name))
-    refuse("run", folder, ": is no run; it has no ", name, "; name the folder of one run");
 }
 
 RunFolder::RunFolder(const std::string& path, Existing existing, const InputFiles& inputs)

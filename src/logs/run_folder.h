@@ -45,10 +45,7 @@ void require_usable(const std::string& path, Existing existing, const InputFiles
 // link, and a run's own file are never replaced, and any other file only if `overwrite` asks for it.
 void require_output(const std::string& path, const InputFiles& inputs, bool overwrite);
 
-// Usage Error about a path at which there is nothing, with the nearest folder beside it.
-[[noreturn]] void refuse_missing(const std::string& run);
-
-// Usage Error for a folder without a file `name`.
+// Usage Error unless the folder has a file `name`; without a folder it names the nearest one beside it.
 void require_run(const std::string& folder, std::string_view name);
 
 // A run's folder, locked by this process for the lifetime of the object.

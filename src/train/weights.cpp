@@ -122,8 +122,7 @@ void load_model_weights(const SafetensorsFile& file, Model<float>& model) {
 
 std::string newest_weights(const std::string& run_or_file) {
   const fs::path folder(run_or_file);
-  if (!fs::exists(folder)) refuse_missing(run_or_file);
-  if (!fs::is_directory(folder)) return run_or_file;
+  if (fs::exists(folder) && !fs::is_directory(folder)) return run_or_file;
   std::map<Index, std::string> by_step;
   for (const char* name : {model_file, checkpoint_file, best_file}) {
     const std::string path = (folder / name).string();
