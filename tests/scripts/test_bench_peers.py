@@ -15,40 +15,43 @@ from unittest import mock
 from cli import LONG, ROOT, run_script
 
 import bench_peers  # in scripts, which cli.py puts on the path
+from lib.base.command import ScriptError
 
 SCRIPT = os.path.join(ROOT, "scripts", "bench_peers.py")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 class Table(unittest.TestCase):
-    def test_a_line_compares_with_the_faster_form_and_the_smaller_process(self):
-        sides = {"normscope": {"step_ms": 500.0, "peak_mb": 240}, "eager": {"step_ms": 1500.0, "peak_mb": 500},
-                 "compiled": {"step_ms": 1250.0, "peak_mb": 1600}}
-        row = bench_peers.line("fp32", 2, sides)
-        self.assertEqual(row.split(), ["fp32", "2", "500.00", "1500.00", "1250.00", "2.50", "240,", "500"])
+    def test_a_row_compares_with_the_fastest_form_and_the_smallest_process(self):
+        peers = {form: {"step_ms": step_ms, "peak_mb": peak_mb} for form, step_ms, peak_mb in zip(
+            bench_peers.FORMS, (1500.0, 1600.0, 1250.0, 1300.0), (500, 510, 1600, 1610))}
+        ours = {"step_ms": 500.0, "peak_mb": 240}
+        row = bench_peers.row("fp32", 2, ours, peers)
+        self.assertEqual(row, ["fp32", "2", "500.00", "1500.00", "1600.00", "1250.00", "1300.00", "2.50", "240", "500"])
         self.assertEqual(len(row), len(bench_peers.HEADER))
-        del sides["compiled"]
-        self.assertEqual(bench_peers.line("bf16", 2, sides).split(),
-                         ["bf16", "2", "500.00", "1500.00", "-", "3.00", "240,", "500"])
+        self.assertEqual(bench_peers.row("bf16", 2, ours, {"written out": peers["fused"]}),
+                         ["bf16", "2", "500.00", "", "1500.00", "", "", "3.00", "240", "500"])
 
-    def test_sides_take_turns_and_compile_that_fails_is_left_out(self):
+    def test_sides_take_turns_and_a_form_that_fails_is_left_out(self):
         calls = []
 
         def json_of(*command):
-            side = "normscope" if "bench" in command else "compiled" if "--compile" in command else "eager"
-            calls.append((side, command[command.index("--attention") + 1] if side != "normscope" else ""))
-            if side == "compiled":
-                raise bench_peers.Failure("no compiler")
-            written_out = calls[-1][1] == "written_out"
-            return {"step_ms": 1.0 if written_out else 2.0, "peak_mb": 1}
+            calls.append(next((form for form, options in bench_peers.FORMS.items()
+                               if list(command[-len(options):]) == options), "normscope"))
+            if calls[-1] in failing:
+                raise ScriptError("no compiler")
+            return {"step_ms": float(len(calls)), "peak_mb": 1, "isa": "avx2"}
 
+        failing = ["fused, compiled", "written out, compiled"]
         with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as errors:
-            sides = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
-        self.assertEqual(calls, [("eager", "fused"), ("eager", "written_out"), ("normscope", ""),
-                                 ("eager", "written_out"),
-                                 ("compiled", "written_out"), ("normscope", ""), ("eager", "written_out")])
-        self.assertEqual(list(sides), ["normscope", "eager"])
-        self.assertEqual(errors.getvalue(), "[bench_peers] eager alone is measured: no compiler\n")
+            ours, peers = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+            self.assertEqual(calls, ["normscope", "fused", "written out", *failing, "normscope", "fused", "written out"])
+            self.assertEqual((ours["step_ms"], [*peers]), (3.5, ["fused", "written out"]))
+            self.assertEqual(errors.getvalue(), "".join(
+                f"[bench_peers] without PyTorch {form}: no compiler\n" for form in failing))
+            failing = bench_peers.FORMS
+            with self.assertRaisesRegex(ScriptError, "no compiler"):
+                bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
 
     def test_thread_settings_of_the_shell_reach_neither_side(self):
         settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1",
@@ -74,9 +77,9 @@ class Program(unittest.TestCase):
     def test_quick_form(self):
         result = run_script(SCRIPT, "--quick", "--threads", "1", "--rounds", "1", cwd=ROOT)
         self.assertEqual(result.returncode, 0, result.stderr)
-        lines = result.stdout.splitlines()
-        self.assertEqual((lines[1], lines[2]), (bench_peers.HEADER, "L 2, H 2, C 32, T 16, B 4"))
-        self.assertEqual([row.split()[0] for row in lines[3:]], ["fp32", "bf16"])
+        _, shape, _, *rows = result.stdout.splitlines()
+        self.assertEqual(shape, "L 2, H 2, C 32, T 16, B 4")
+        self.assertEqual([row.split()[:1] for row in rows], [["fp32"], ["bf16"], []])
 
 
 @unittest.skipUnless(HAS_TORCH, "no PyTorch")
@@ -93,7 +96,7 @@ class Peer(unittest.TestCase):
         for tied in (True, False):
             with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
                 data = {"path": os.path.join(ROOT, "data", "austen.txt")}
-                json.dump(bench_peers.QUICK[0].config("fp32") | {"data": data}, file)
+                json.dump(bench_peers.config_of(bench_peers.QUICK[0], "fp32") | {"data": data}, file)
                 file.flush()
                 settings = ("train.steps=1", f"model.tie_embeddings={json.dumps(tied)}")
                 config = mean_field.resolved(file.name, settings)["model"]
