@@ -83,10 +83,9 @@ class TorchDecoder(Decoder):
         return mean, square
 
 
-def cross_entropy(logits, targets, reduction="mean"):
-    """The cross-entropy of logits (B, T, V) and targets (B, T) in nats, its mean over characters unless `reduction` is
-    "sum"."""
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduction)
+def cross_entropy(logits, targets):
+    """The cross-entropy of logits (B, T, V) and targets (B, T) in nats, its mean over characters."""
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
 def measure(model, tokens, targets):
@@ -116,16 +115,6 @@ def load(path, dtype=torch.float32):
     model.branch_progress = run_weights.branch_progress(config, metadata)
     model.source = f"{file}, step {metadata.get('step', 'unknown')}"
     return model.eval(), vocab
-
-
-@torch.no_grad()
-def text_loss(model, tokens):
-    """Mean nats per character over windows at 0, T, 2T, ... and a shorter last one."""
-    total, context = 0.0, model.config["context"]
-    for start in range(0, len(tokens) - 1, context):
-        window = tokens[start : start + context + 1]
-        total += cross_entropy(model(window[None, :-1]), window[None, 1:], reduction="sum").item()
-    return total / (len(tokens) - 1)
 
 
 def main():
