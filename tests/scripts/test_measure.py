@@ -120,13 +120,15 @@ class Measure(CliTest):
                 self.assertAlmostEqual(result["layers"][-1]["lens"], result["loss"], places=4)
 
     def test_streams(self):
-        """Of two tokens of 8 features: orthogonal, so of other lengths, and equal; one of four units is dead."""
+        """Of two sequences of two tokens of 8 features: orthogonal, so of other lengths, and equal; one of four units
+        is dead in both."""
         first, second = np.eye(8)[:2]
-        streams = [np.array([[first, second]]), np.array([[3 * first, second]]), np.array([[first, first]])]
-        hidden = np.array([[[0, 1, 1, 1], [0, 0, 1, 1]]])
+        streams = [np.array([tokens, np.roll(tokens, 2, axis=1)])
+                   for tokens in ((first, second), (3 * first, second), (first, first))]
+        hidden = np.array([[[0, 1, 1, 1], [0, 0, 1, 1]], [[0, 1, 0, 1], [0, 1, 0, 1]]])
         model = SimpleNamespace(streams=streams, tensors={"act.1.ffn_hidden": hidden, "act.2.ffn_hidden": hidden})
-        for measure, expected in ((measures.rank, [2, math.exp(math.log(4) - 0.75 * math.log(3)), 1]),
-                                  (measures.token_cosine, [0, 0, 1]), (measures.kurtosis, [4, 6.56, 8]),
+        for measure, expected in ((measures.rank, [4, math.exp(math.log(8) - 0.75 * math.log(3)), 2]),
+                                  (measures.token_cosine, [0, 0, 1]), (measures.kurtosis, [2, 3.28, 4]),
                                   (measures.dead, [None, 0.25, 0.25]), (measures.influence, [None, 0, 0.5])):
             self.assert_close(measure(model), expected, 1e-12, measure.__name__)
 
