@@ -104,7 +104,7 @@ STORIES = {
         Step(f"{WILD} --set train.steps=7", trained="lr=100"),
         Step(f"{WILD} --set train.steps=12 --dry-run", says=TO_TRAIN(r"0.25, 0.25, [\d.]+", "3 runs")),
         Step(f"{WILD} --set train.steps=12", trained="lr=0.001 lr=0.01 lr=100"),
-        Step("--set train.lr=1e-3,0.01 --dry-run", says=r"\nall runs are done\n\Z")),
+        Step("--set train.lr=1e-3,0.01 --dry-run", says=r"\nlr=0.001\nlr=0.01\nall runs are done\n\Z")),
     "further runs and another grid add their rows": (
         Step("--seeds 1", trained="seed=1", table="seed=1 done"),
         Step("--seeds 2", trained="seed=2", table="seed=1 done, seed=2 done"),
@@ -283,6 +283,9 @@ class Runs(SweepTest):
         for damaged in ("{}", '{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
             self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
+        with mock.patch.dict(os.environ, self.stub("rm -f out/labels.json")):  # once that is mended, they are written
+            self.sweep(grid={"batch": batch})
+        self.assertEqual(len(read_labels(self.path("out"))["runs"]), 2)
         self.assertEqual(read_labels(self.path("none"))["runs"], {})
 
     def test_mistakes_are_named_before_anything_runs(self):
