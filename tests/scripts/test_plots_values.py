@@ -21,7 +21,7 @@ from lib.base.keys import PLACED
 from lib.compare.groups import Group, group_by_config
 from lib.base.command import ScriptError
 from lib.figures import matplotlib
-from lib.figures.curves import Curve, Measure, Panel
+from lib.figures.curves import Curve, Extra, Measure, Panel
 from lib.figures.drawing import drawing
 from lib.logs.runs import Run, find_runs
 from lib.logs.sites import Branches, Site
@@ -76,6 +76,14 @@ class Axes(MadeRuns):
                           [Curve(None, np.arange(2), np.array([values]), is_lost) for values, is_lost in drawn])
             (scaled,) = curves.with_scales([panel], False)
             self.assertEqual(scaled.scale.high < 1e14, is_cut)
+
+    def test_lines_beside_those_of_runs(self):
+        axes, values = drawing(layout.Figure)().subplots(), np.array([1.0, 4.0, 2.0])
+        curves.draw_extras(axes, [Extra(values, layout.MARK, "--", 2.0), Extra(7.0, layout.MARK, "-")])
+        (line, level), (band,) = axes.lines, axes.collections
+        self.assertEqual((line.get_xydata().tolist(), level.get_ydata()), ([[0, 1], [1, 4], [2, 2]], [7, 7]))
+        corners = {(x, y) for x, y in band.get_paths()[0].vertices}
+        self.assertEqual(corners, {(x, end) for x, y in enumerate(values) for end in (y / 2, y * 2)})
 
     def on_lines(self, axes, name):
         """Whether the text of an annotation lies on a line."""
