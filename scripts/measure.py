@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it
 from lib.base.command import Parser, main
 from lib.base.tables import print_csv, text_table
 from lib.logs.run_weights import kept_weights
-from lib.model.measures import EVERY, Model, freeze, measure, measure_model
+from lib.model.measures import EVERY, Model, freeze, measure
 
 
 def run():
@@ -63,39 +63,38 @@ def run():
     if args.freeze and (args.only or args.steps or args.csv):
         parser.error("--freeze has one table, of one step; leave --only, --steps and --csv out")
     if args.steps:
-        results = {step: measure(file, only) for step, file in kept_weights(args.model).items()}
-        return print_rows([{"step": step, **result} for step, result in results.items()], args)
-    model = Model(args.model if args.step is None else kept_weights(args.model, args.step)[args.step])
-    result = freeze(model) if args.freeze else measure_model(model, only)
-    if args.csv:
-        print_rows([{"step": model.step, **result}], args)
-    elif args.json:
-        print(json.dumps(result, indent=1))
+        results = [{"step": step, **measure(Model(file), only)} for step, file in kept_weights(args.model).items()]
+    else:
+        model = Model(args.model if args.step is None else kept_weights(args.model, args.step)[args.step])
+        result = freeze(model) if args.freeze else measure(model, only)
+        results = [{"step": model.step, **result}]
+    if args.json:
+        print(json.dumps(results if args.steps else result, indent=1))
+    elif args.csv:
+        print_csv(table(rows_of(results)))
+    elif args.steps:
+        last = len(results[0]["layers"]) - 1
+        print(*text_table(table([row for row in rows_of(results) if row["layer"] == last])), sep="\n")
     elif args.freeze:
         print_frozen(model, result)
     else:
         print_measures(model, result)
 
 
-def print_rows(results, args):
-    """Prints results of measures.measure, each with its step: the last layers as a table, or as --csv or --json."""
-    if args.json:
-        print(json.dumps(results, indent=1))
-        return
-    rows = [{"step": result["step"], **row, **{key: result[key] for key in result if key == "sharpness"}}
-            for result in results for row in result["layers"] if args.csv or row is result["layers"][-1]]
-    table = [[*rows[-1]], *([cell(row.get(title)) for title in rows[-1]] for row in rows)]
-    if args.csv:
-        print_csv(table)
-    else:
-        print(*text_table(table), sep="\n")
+def rows_of(results):
+    """A row {title: value} of each layer of each result of measures.measure that has its step."""
+    return [{"step": result["step"], **row, **{key: result[key] for key in result if key == "sharpness"}}
+            for result in results for row in result["layers"]]
 
 
-def cell(value):
-    """A value with five digits; nothing for None."""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return "" if value is None else str(value)
+def table(rows):
+    """The titles and cells of rows {title: value}: values with five digits, nothing for None."""
+    def cell(value):
+        if isinstance(value, float):
+            return f"{value:.5g}"
+        return "" if value is None else str(value)
+
+    return [[*rows[0]], *([cell(value) for value in row.values()] for row in rows)]
 
 
 def print_frozen(model, result):
@@ -110,11 +109,8 @@ def print_frozen(model, result):
 
 def print_measures(model, result):
     """Prints the table of layers, and the sharpness."""
-    rows = result["layers"]
     print(f"{model.path}, step {model.step}: loss {result['loss']:.4f}")
-
-    cells = [[cell(value) for value in row.values()] for row in rows]
-    print(*text_table([[*rows[-1]], *cells]), sep="\n")
+    print(*text_table(table(result["layers"])), sep="\n")
     if result.get("sharpness"):
         limit = 2 / result["sharpness"]
         print(f"sharpness {result['sharpness']:.4g}: gradient descent is unstable at rates above {limit:.2g}")

@@ -44,7 +44,8 @@ class Numbers(CliTest):
         """The quick start's rate is constant, so that shorter runs are its beginning; evaluations change no bit."""
         post = self.trained("deep_post", "train.steps=20", "eval.batches=1", "eval.every=0",
                             "checkpoint.keep_every=300")
-        layers = measures.measure(post.file("weights/step_4.safetensors"), ["token_cosine", "rank"])["layers"]
+        model = measures.Model(post.file("weights/step_4.safetensors"))
+        layers = measures.measure(model, ["token_cosine", "rank"])["layers"]
         stated = re.search(r"token_cosine (\S+) after block 6, (\S+) after block 12; rank (\S+) of 64", README)
         measured = [format(layers[6]["token_cosine"], ".3g"), format(layers[12]["token_cosine"], ".3g"),
                     format(layers[12]["rank"], ".2g")]

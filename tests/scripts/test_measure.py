@@ -113,7 +113,7 @@ class Measure(CliTest):
         for name in MODELS:
             run = self.trained(name)
             file = self.exchange(run, f"{name}.safetensors")
-            result = measures.measure(file, ["lens"])
+            result = measures.measure(measures.Model(file), ["lens"])
             with self.subTest(name):
                 self.assert_close([row["lens"] for row in result["layers"]],
                                   Twin(run, read_safetensors(file)[0]).lens(), 1e-3, "lens")
@@ -138,7 +138,7 @@ class Measure(CliTest):
         for name in ("post_tied", "batchnorm"):
             run = self.trained(name)
             twin = Twin(run, read_safetensors(self.exchange(run, f"{name}.safetensors"))[0])
-            result = measures.measure(run.path, ["amplification", "sharpness"])
+            result = measures.measure(measures.Model(run.path), ["amplification", "sharpness"])
             with self.subTest(name):
                 self.assert_close([row["amplification"] for row in result["layers"]], twin.amplification(), 0.01,
                                   "amplification")
@@ -206,7 +206,8 @@ class Measure(CliTest):
         self.assertIn("step_2.safetensors, step 2", torch_model.load(run.file("weights/step_2.safetensors"))[0].source)
         kept = plot_measure.Kept(Run(run.path), "rank")
         self.assertEqual([*kept.steps], [2, 8, 16])
-        rows = [row["rank"] for row in measures.measure(run.file("weights/step_8.safetensors"), ["rank"])["layers"]]
+        model = measures.Model(run.file("weights/step_8.safetensors"))
+        rows = [row["rank"] for row in measures.measure(model, ["rank"])["layers"]]
         self.assertEqual(kept.value[1].tolist(), rows)
         for form, layers, split in (([], [2], str.split), (["--csv"], [0, 1, 2], lambda line: line.split(","))):
             lines = self.script("measure.py", run.path, "--steps", "--only", "rank", *form).stdout.splitlines()

@@ -5,7 +5,7 @@ from lib.figures.curves import Measure, Picture
 from lib.logs import np
 from lib.logs.run_weights import kept_weights
 from lib.logs.sites import FIRST, LoggedSteps
-from lib.model.measures import LAYERS, measure
+from lib.model.measures import LAYERS, Model, measure
 
 OF_BLOCKS = ("dead", "influence")  # layer 0, the embedding, has none
 
@@ -17,7 +17,7 @@ class Kept(LoggedSteps):
 
     def __init__(self, run, name):
         rows = [[step, row["layer"], np.nan if row[name] is None else row[name]]
-                for step, file in kept_weights(run.folder).items() for row in measure(file, [name])["layers"]]
+                for step, file in kept_weights(run.folder).items() for row in measure(Model(file), [name])["layers"]]
         values, _ = self.set_values(run, np.array(rows, float), ("value",))
         self.is_finite = np.isfinite(values[0, :, 1:]).all(1)
 

@@ -246,14 +246,9 @@ LAYERS = {"lens": lens, "rank": rank, "token_cosine": token_cosine, "kurtosis": 
 EVERY = (*LAYERS, "sharpness")
 
 
-def measure(path, only=EVERY):
-    """{"loss", "sharpness", "layers": [{name: value}]} of a run folder, a file of weights or an exchange file. `only`:
-    names of measures. Values are None where a layer has none or one that is not finite. ScriptError as for Model."""
-    return measure_model(Model(path), only)
-
-
-def measure_model(model, only=EVERY):
-    """The same of a Model."""
+def measure(model, only=EVERY):
+    """{"loss", "sharpness", "layers": [{name: value}]} of a Model. `only`: names of measures. Values are None where a
+    layer has none or one that is not finite."""
     rows = [{"layer": layer} for layer in range(len(model.streams))]
     with np.errstate(all="ignore"):  # a stream of zeros has no direction
         for name in [name for name in LAYERS if name in only]:
