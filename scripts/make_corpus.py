@@ -29,38 +29,34 @@ TOOLS = {  # by ending: program, Debian's package, arguments
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"), IMAGE)}
 
 
-class Refused(Exception):
-    """A file from which no text is taken; the message is the reason."""
-
-
 def decoded(content):
-    """The text of these bytes, which must be UTF-8."""
+    """The text of these bytes. ScriptError: they are not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Refused(f"no UTF-8 at byte {error.start}; convert a text with iconv -f ENCODING -t UTF-8") from None
+        raise ScriptError(f"no UTF-8 at byte {error.start}; convert a text with iconv -f ENCODING -t UTF-8") from None
 
 
 def extracted(path):
-    """(text of a file, name of the program that extracted it, with its last warning, or "utf-8"). Refused if there is
-    none."""
+    """(text of a file, name of the program that extracted it, with its last warning, or "utf-8"). ScriptError:
+    there is none; the message is the reason."""
     content, how = path.read_bytes(), "utf-8"
     if path.suffix.lower() in PAGES:
         decoded(content)  # pandoc takes what is no UTF-8 for Latin-1, whatever the page declares
     if tool := TOOLS.get(path.suffix.lower()):
         how, package, arguments = tool
         if not shutil.which(how):
-            raise Refused(f"needs {how}: apt-get install {package}")
+            raise ScriptError(f"needs {how}: apt-get install {package}")
         name = os.path.abspath(path)  # begins with no dash, as an option does
         command = [how, *(name if word == "{}" else word for word in arguments)]
         process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         *_, last = process.stderr.decode("utf-8", "replace").strip().split("\n")
         if process.returncode != 0:
-            raise Refused(f"{how}: {last or 'failed'}")
+            raise ScriptError(f"{how}: {last or 'failed'}")
         content, how = process.stdout, f"{how}: {last}" if last else how
     text = decoded(content).replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text or not text.strip():
-        raise Refused("not text: it has NUL bytes" if "\0" in text else "no text in it")
+        raise ScriptError("not text: it has NUL bytes" if "\0" in text else "no text in it")
     return text if text.endswith("\n") else text + "\n", how
 
 
@@ -102,7 +98,7 @@ def run():
                 text, how = extracted(file)
                 parts.append(text)
                 print(f"{len(text):>12,}  {printable(file)}  {printable(how)}")
-            except (Refused, OSError) as error:
+            except (ScriptError, OSError) as error:
                 refused += [path] if file == path else []
                 print(f"{'refused':>12}  {printable(file)}  {printable(getattr(error, 'strerror', None) or error)}")
     if +left_out:
