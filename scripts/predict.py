@@ -130,10 +130,9 @@ def print_against(path, config, tolerance):
                  for i, site in enumerate(sites) if not np.isnan(ratio[i, j])}
         names = [name for name in NAMES if any(site == name for _, site in cells)]
         if names:
-            layers = range(model["n_layer"] + 2)
-            columns = [[name, *(cells.get((layer, name), "") for layer in layers)] for name in names]
-            columns.insert(0, ["layer", *map(str, layers)])
-            print(f"{kind}s, measured over predicted\n", *text_table([*zip(*columns)]), "", sep="\n")
+            rows = [[str(layer), *(cells.get((layer, name), "") for name in names)]
+                    for layer in range(model["n_layer"] + 2)]
+            print(f"{kind}s, measured over predicted\n", *text_table([["layer", *names], *rows]), "", sep="\n")
     # Values in the order of the forward pass, then gradients in that of the backward pass.
     off = [*((i, 0) for i in np.flatnonzero(is_off[:, 0])), *((i, 1) for i in np.flatnonzero(is_off[:, 1])[::-1])]
     if not np.isnan(distance).all():
