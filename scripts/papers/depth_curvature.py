@@ -1,10 +1,8 @@
 """Ramasinghe et al. 2026: does the loss become sharper with depth?"""
 
-import itertools
-
+from papers.depth_rate import SCALES
 from papers.lib.experiment import Claim, Model, choices, fresh, log_slope, sharpness, spread, table_of
 
-SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
 DEPTHS = choices("n_layer", 6, 12, 24, name="L {}")
 TIMES = ("before training", "after")
 
@@ -30,8 +28,8 @@ def claims(runs):
 
 
 def table(runs):
-    def table_at(index, time):
+    def table_at(time):
         return table_of(runs, f"largest eigenvalue, {time}", lambda **values: spread(
-            runs.measured("curvature", **values)[:, index], "{:.3g}"), SCALES, DEPTHS)
+            runs.measured("curvature", **values)[:, TIMES.index(time)], "{:.3g}"), SCALES, DEPTHS)
 
-    return "\n".join(itertools.starmap(table_at, enumerate(TIMES)))
+    return "\n".join(map(table_at, TIMES))

@@ -19,19 +19,15 @@ MEASURES = {"layers": layers}
 
 
 def claims(runs):
-    def gradient(placement, time):
-        rms = runs.measured("layers", **PLACEMENTS[placement])[:, TIMES.index(time), 0]
-        return float((rms[:, 0] / rms[:, -1]).mean())
+    def measured(placement, time):
+        return runs.measured("layers", **PLACEMENTS[placement])[:, TIMES.index(time)]
 
-    def cosine(placement, time):
-        return float(runs.measured("layers", **PLACEMENTS[placement])[:, TIMES.index(time), 1, -1].mean())
-
-    yield Claim(f"post, before training: {GRADIENT}", gradient("post", TIMES[0]), 0.7, 3)
-    yield Claim(f"post, after five steps: {GRADIENT}", gradient("post", TIMES[1]), 0, 0.1)
-    yield Claim(f"pre, after five steps: {GRADIENT}", gradient("pre", TIMES[1]), 1, 20)
-    yield Claim(f"post, before training: {COSINE}", cosine("post", TIMES[0]), 0.97, 1)
-    yield Claim(f"post, after five steps: {COSINE}", cosine("post", TIMES[1]), 0.999, 1)
-    yield Claim(f"pre, after five steps: {COSINE}", cosine("pre", TIMES[1]), 0, 0.9, must_hold=False)
+    for placement, time, low, high in (("post", TIMES[0], 0.7, 3), ("post", TIMES[1], 0, 0.1), ("pre", TIMES[1], 1, 20)):
+        gradient = measured(placement, time)[:, 0]
+        yield Claim(f"{placement}, {time}: {GRADIENT}", (gradient[:, 0] / gradient[:, -1]).mean(), low, high)
+    for placement, time, low, high, must_hold in (("post", TIMES[0], 0.97, 1, True), ("post", TIMES[1], 0.999, 1, True),
+                                                  ("pre", TIMES[1], 0, 0.9, False)):
+        yield Claim(f"{placement}, {time}: {COSINE}", measured(placement, time)[:, 1, -1].mean(), low, high, must_hold)
 
 
 def picture(runs):
