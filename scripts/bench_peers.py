@@ -3,10 +3,10 @@
 
     scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, if this one has not
 
-For each shape, float32 and bf16, and each number of threads: `normscope bench` and PyTorch take turns, each in a process
-of its own; medians over the rounds. PyTorch's side is lib/model/torch_peer.py, in four forms: attention fused or written
-out, eager or compiled. A form that fails is left out. The last columns compare with the fastest form, and with the
-smallest memory of all: the peak of whole processes, PyTorch's libraries included.
+For each shape, float32 and bf16, and each number of threads: `normscope bench` and PyTorch take turns, each in a
+process of its own; medians over the rounds. PyTorch's side is lib/model/torch_peer.py, in four forms: attention fused
+or written out, eager or compiled. A form that fails is left out. The last columns compare with the fastest form, and
+with the smallest memory of all: the peak of whole processes, PyTorch's libraries included.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes one UTF-8 text for training from files and folders: UTF-8 texts, source code and Markdown are taken as they
-are; HTML, DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n, each file
-ends with one, and a byte order mark at its start is left out; all other characters stay (`iconv -t ASCII//TRANSLIT`
-replaces rare ones)."""
+are; HTML, DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n, each
+file ends with one, and a byte order mark at its start is left out; all other characters stay (`iconv -t
+ASCII//TRANSLIT` replaces rare ones)."""
 
 import collections
 import os

@@ -22,7 +22,8 @@ def claims(runs):
     def measured(placement, time):
         return runs.measured("layers", **PLACEMENTS[placement])[:, TIMES.index(time)]
 
-    for placement, time, low, high in (("post", TIMES[0], 0.7, 3), ("post", TIMES[1], 0, 0.1), ("pre", TIMES[1], 1, 20)):
+    for placement, time, low, high in (("post", TIMES[0], 0.7, 3), ("post", TIMES[1], 0, 0.1),
+                                       ("pre", TIMES[1], 1, 20)):
         gradient = measured(placement, time)[:, 0]
         yield Claim(f"{placement}, {time}: {GRADIENT}", (gradient[:, 0] / gradient[:, -1]).mean(), low, high)
     for placement, time, low, high, must_hold in (("post", TIMES[0], 0.97, 1, True), ("post", TIMES[1], 0.999, 1, True),

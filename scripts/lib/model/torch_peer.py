@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """The model that a PyTorch user would train on a CPU: a config's pre-norm LayerNorm transformer, timed step by step.
 
-bench_peers.py starts one process for each measurement, which prints a line of JSON: step_ms (median), peak_mb (of the
-process) and loss. Unlike torch_model.py it has one kind of model and is written for speed: two forms of attention to
-choose from, fused layer norm and AdamW, no needless copy. Parameter names are normscope's. Letters: B batch, T context,
-C = d_model, H heads, D = C/H, V vocabulary.
+bench_peers.py starts one process for each measurement, which prints a line of JSON: step_ms (median) and peak_mb (of
+the process). Unlike torch_model.py it has one kind of model and is written for speed: two forms of attention to choose
+from, fused layer norm and AdamW, no needless copy. Parameter names are normscope's. Letters: B batch, T context, C =
+d_model, H heads, D = C/H, V vocabulary.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Peer(nn.Module):
     """A transformer of a config's `model` section whose context is T; called on tokens and targets (B, T), it returns
     their mean cross-entropy in nats."""
 
-    def __init__(self, config, vocab_size, fused_attention=True):
+    def __init__(self, config, vocab_size, fused_attention):
         super().__init__()
         width = config["d_model"]
         self.embed = nn.ModuleDict(
@@ -91,7 +91,7 @@ class Peer(nn.Module):
 
 
 def train(config, steps, fused_attention, compiled):
-    """(seconds of each step after the warm-up, last loss) on random tokens. A step is forward, backward and update,
+    """The seconds of each step after the warm-up, on random tokens. A step is forward, backward and update,
     without drawing the batch, gradient clipping or reading the loss."""
     model, batch = config["model"], config["train"]["batch_size"]
     peer = Peer(model, VOCABULARY, fused_attention)
@@ -112,7 +112,7 @@ def train(config, steps, fused_attention, compiled):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         seconds.append(time.perf_counter() - start)
-    return seconds[WARM_UP_STEPS:], loss.item()
+    return seconds[WARM_UP_STEPS:]
 
 
 def peak_mb():
@@ -126,15 +126,15 @@ def main():
     parser.add_argument("config", help="plain JSON with sections model and train, no key left out")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps measured")
-    parser.add_argument("--attention", choices=("fused", "written_out"), default="fused")
+    parser.add_argument("--attention", choices=("fused", "written_out"), required=True)
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     with open(arguments.config, encoding="utf-8") as file:
         config = json.load(file)
-    seconds, loss = train(config, arguments.steps, arguments.attention == "fused", arguments.compile)
-    print(json.dumps({"step_ms": 1e3 * statistics.median(seconds), "peak_mb": peak_mb(), "loss": loss}))
+    seconds = train(config, arguments.steps, arguments.attention == "fused", arguments.compile)
+    print(json.dumps({"step_ms": 1e3 * statistics.median(seconds), "peak_mb": peak_mb()}))
 
 
 if __name__ == "__main__":
