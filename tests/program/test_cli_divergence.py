@@ -141,7 +141,9 @@ class Divergence(CliTest):
             site = re.fullmatch(rf"\[probe\] seed {seed}, batch 1: block (\d+) (\w+) is not finite; the rows are in "
                                 rf"probe/seed-{seed}/layers\.csv; try .*", line)
             self.assertIsNotNone(site, line)
-            rows = Run(self.path("probe", f"seed-{seed}")).rows("layers.csv")
+            run = Run(self.path("probe", f"seed-{seed}"))
+            self.assertEqual({run.summary[key] for key in ("final_train_loss", "grad_first_last", "growth")}, {None})
+            rows = run.rows("layers.csv")
             self.assertEqual(len(rows), 12 * len(SITES) + 3)
             first = next(row for row in rows if int(row["nonfinite"]) > 0)
             self.assertEqual((first["layer"], first["site"]), site.groups())

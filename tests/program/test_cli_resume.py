@@ -35,7 +35,7 @@ STORIES = [
     ("half", {"train": {"schedule": "wsd", "cooldown": 0.1}}, {}, 60, "25 -> 60; so does the learning rate schedule"),
     ("done", {}, {"summary.json": b"", **END}, 25, "finishing"),
     ("done", {}, {"summary.json": b'{"status": "done"', **END}, 25, "finishing"),
-    ("done", {}, {"summary.json": b'{"status": "running"}', **END}, 25, "finishing"),
+    ("done", {}, {"summary.json": b'{"status": "running", "seconds": "x"}', **END}, 25, "finishing"),
 ]
 
 
@@ -216,11 +216,12 @@ class Finished(ResumeTest):
 
     def test_overwrite_removes_only_files_of_a_run(self):
         run = self.train("other", merged(KEPT, {"train": {"seed": 2}, "data": {"val_fraction": 0.2}}))
-        self.write("other/notes.txt", "mine")
+        self.write("other/weights/notes.txt", "mine")
         os.mkdir(run.file("plots"))
         self.train("other", {"data": {"val_fraction": 0}}, "--overwrite")
-        os.remove(run.file("notes.txt"))
-        os.rmdir(run.file("plots"))
+        os.remove(run.file("weights/notes.txt"))
+        for folder in ("weights", "plots"):  # which hold nothing else
+            os.rmdir(run.file(folder))
         self.assert_same_results(run, self.train("fresh", {"data": {"val_fraction": 0}}))
 
 

@@ -109,6 +109,8 @@ class Probe(CliTest):
             self.assertEqual([(int(r["layer"]), r["site"]) for r in run.rows("layers.csv")], sites_of(2))
             self.assertEqual({r["step"] for r in run.rows("layers.csv") + run.rows("params.csv")}, {"0"})
             self.assertEqual({r["update_rms"] for r in run.rows("params.csv")}, {""})
+            self.assertEqual(run.summary["status"], "probe")
+            self.assertFalse(run.summary.keys() & {"best_step", "seconds", "tokens_per_s", "trajectory_hash"})
 
     def test_it_sees_what_the_first_step_of_training_sees(self):
         probe, run = self.probe("p"), self.train("run")

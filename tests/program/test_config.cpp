@@ -225,7 +225,8 @@ TEST_CASE("files that are no config, and what they extend, are refused") {
 
 TEST_CASE("a dumped config has the value of every key, and lists those without effect") {
   const ConfigFolder folder;
-  const RunConfig config = load_config(folder.write("a.json", whole), {"train.seed=9007199254740991"}).config;
+  const Sets sets("train.seed=9007199254740991 model.branch_scale=L^-0.123456789");
+  const RunConfig config = load_config(folder.write("a.json", whole), sets).config;
   const Json dumped = dump(config);
   for (const Field& field : fields()) {
     std::string pointer = "/" + field.key;
@@ -234,6 +235,7 @@ TEST_CASE("a dumped config has the value of every key, and lists those without e
     CHECK(std::ranges::count(dumped[idle_keys], Json(field.key)) == !field.is_used(config));
   }
   CHECK(dumped["model"]["norm_placement"] == "pre");
+  CHECK(dumped["model"]["branch_scale"] == "L^-0.123456789");
   CHECK(dumped["data"]["path"] == folder.text);
   CHECK(dumped.begin().key() == "name");
 }

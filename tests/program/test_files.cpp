@@ -209,6 +209,10 @@ TEST_CASE("control characters are spelled out, not sent") {
   CHECK(escape_controls("\u202egpj") == "\\u202egpj");                     // turns the text around
   CHECK(escape_controls("\xFF\xC3(\xE2\x82") == "\\xff\\xc3(\\xe2\\x82");  // not UTF-8
   CHECK(escape_controls("a\nb\x1B", "\n\t") == "a\nb\\x1b");
+  for (char32_t c = 0; c < 0x100; ++c) {
+    const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+    CHECK((escape_controls(to_utf8(c)) != to_utf8(c)) == is_control);
+  }
 }
 
 TEST_CASE("machine: the limits are those of the process's control groups and of all above them") {

@@ -270,10 +270,10 @@ class CliTest(unittest.TestCase):
 
     def refused(self, *arguments, code=2, says=(), lines=1, **options):
         """The program must fail with `code` and `lines` lines `[where] what`, which hold every word of `says`. It
-        prints no result and changes no file of the test."""
-        before = self.files()
+        prints no result, changes no file of the test and adds no folder."""
+        before = os.listdir(self.folder), self.files()
         result = self.normscope(*arguments, code=code, **options)
-        self.assertEqual(self.files(), before)
+        self.assertEqual((os.listdir(self.folder), self.files()), before)
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr.count("\n"), lines, result.stderr)
         self.assertEqual(len(re.findall(r"(?m)^\[[a-z-]+\] ", result.stderr)), lines, result.stderr)
