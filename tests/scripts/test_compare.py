@@ -432,8 +432,9 @@ class Command(CompareTest):
         self.assertIn((3, "0.5"), self.cells(made, "n_layer", "train.lr"))  # a varied key is a column
 
     def test_members_of_the_json_are_documented(self):
-        made = self.pre + self.post + self.seeds([2.1, 2.2], FAST)
-        result = json.loads(self.printed(made, "--json", "--target", "2"))
+        made = self.pre + self.post + self.seeds([2.1, 2.2], FAST, growth=math.inf)
+        result = json.loads(self.printed(made, "--json", "--target", "2"), parse_constant=self.fail)
+        self.assertIsNone(result["runs"][-1]["metrics"]["growth"]["mean"])  # JSON has no infinity
         documented = set(re.findall(r"`(\w+)`", Path(ROOT, "scripts", "README.md").read_text(encoding="utf-8")))
         entries = [result, result["runs"][0], *result["runs"][0]["metrics"].values(), *result["paired"],
                    *result["rates"], *result["remarks"]]
