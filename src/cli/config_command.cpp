@@ -39,9 +39,11 @@ void print_keys() {
 // `past`: that of RunRecord's history, the values of train.steps before a resumed run's own.
 void print_origins(const Loaded& loaded, const Json& past) {
   std::map<std::string, std::string> origins = loaded.origins;
+  std::vector<std::string> earlier;
   for (const Json& part : past)
-    origins["train.steps"] +=
-        text(&part == &past.front() ? "; " : ", ", part.at("train.steps"), " until step ", part.at("step"));
+    if (part.is_object() && part.contains("train.steps") && part.contains("step"))
+      earlier.push_back(text(part["train.steps"], " until step ", part["step"]));
+  if (!earlier.empty()) origins["train.steps"] += "; " + join(earlier);
   Rows table = {{"KEY", "VALUE", "ORIGIN"}};
   for (const Field& field : fields())
     table.push_back({field.key, escape_controls(field.get(loaded.config).dump()),

@@ -151,4 +151,17 @@ Json record_in(const std::string& path, const char* key) {
   return json.is_object() && json.contains(key) ? json[key] : Json();
 }
 
+std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path) {
+  const Json first = record_in(path, "first_nonfinite");
+  try {
+    return FirstNonfinite{.step = first.at("step"),
+                          .layer = first.at("layer"),
+                          .site = first.value("site", ""),
+                          .param = first.value("param", ""),
+                          .in_gradient = first.at("kind") == "gradient"};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace normscope

@@ -80,6 +80,7 @@ void write_record(const std::string& path, const RunRecord& run, const TrainConf
 
 // An entry of a summary.json; null if the file is missing, is damaged or has none.
 Json record_in(const std::string& path, const char* key);
+std::optional<FirstNonfinite> first_nonfinite_in(const std::string& path);
 
 // "normscope 0.1.0 (commit 93fd48b6c1), GCC 12.2.0, avx512, OpenBLAS 0.3.21 (openmp, Cooperlake)"
 std::string version_text();

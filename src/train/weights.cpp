@@ -130,11 +130,9 @@ std::string newest_weights(const std::string& run_or_file) {
   }
   if (!by_step.empty()) return by_step.rbegin()->second;
   require_run(run_or_file, config_file);
-  Json first = record_in((folder / summary_file).string(), "first_nonfinite");
-  if (first.is_object())
-    refuse("run", run_or_file, ": has no weights: it diverged at step ", first["step"],
-           ", before its first checkpoint (", first,
-           " became non-finite); train it again, e.g. with a lower train.lr");
+  if (const auto first = first_nonfinite_in((folder / summary_file).string()))
+    refuse("run", run_or_file, ": has no weights: it diverged at step ", first->step, " (", text_of(*first),
+           " became non-finite), before its first checkpoint; train it again, e.g. with a lower train.lr");
   refuse("run", run_or_file, ": has no weights: neither ", model_file, " nor ", checkpoint_file, " nor ",
          best_file, "; a run that is stopped by a signal, or reaches its first checkpoint, has some");
 }

@@ -207,6 +207,9 @@ class Finished(ResumeTest):
         self.assertEqual(prolonged("again", 30, 40), past)
         self.assertRegex(self.normscope("config", "again", "--origin").stdout,
                          r"train\.steps +40 +again/config\.json; 25 until step 25, 30 until step 30\n")
+        summary = Run(self.path("again")).json("summary.json")
+        self.write("again/summary.json", json.dumps(summary | {"past": [1, {"step": 3}, past[0]]}))  # damaged
+        self.assertIn("; 25 until step 25\n", self.normscope("config", "again", "--origin").stdout)
         for out, seed in (("fresh", 1), ("other", 2)):
             self.train(out, {"train": {"steps": 30, "seed": seed}})
         compared = json.loads(self.script("compare.py", "run", "fresh", "other", "--json").stdout)

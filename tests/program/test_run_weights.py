@@ -92,7 +92,8 @@ class RunWeights(CliTest):
         wild = merged(EVERY, {"train": {"optimizer": "sgd", "lr": 100, "grad_clip": 0}, "checkpoint": {"every": 0},
                               "model": {"norm_placement": "none"}, "eval": {"every": 0}})
         first = self.train("run", wild, code=3).summary["first_nonfinite"]
-        self.assert_refused("run", f"diverged at step {first['step']}", first.get("site") or first["param"], code=2)
+        self.assert_refused("run", f"diverged at step {first['step']}",
+                            f"block {first['layer']} {first['site']} became non-finite", code=2)
 
     def test_a_folder_that_is_no_run_is_refused(self):
         os.makedirs("empty")
