@@ -6,7 +6,7 @@ import functools
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 
-from lib.figures.layout import look, scaled, text_size
+from lib.figures.layout import MUTED, TITLE_TOP, look, scaled, text_size
 from lib.figures.scale import tick_text
 from lib.logs import np
 
@@ -15,13 +15,16 @@ BLANK = {"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.5}  #
 
 def drawing(plot):
     """Decorates a function that makes a figure. The function gets an option `paper`, a width in inches: with it the
-    figure is drawn in the look of a paper, else in that of a screen. Values outside a panel's limits are marked."""
+    figure is drawn in the look of a paper, else in that of a screen. Values outside a panel's limits are marked, and a
+    line on the title's height, which a paper's figure lacks, says what the marks are."""
     @functools.wraps(plot)
     def drawn(*args, paper=None, **options):
         with look(paper):
             figure = plot(*args, **options)
-            for axes in figure.axes:
-                mark_outside(axes)
+            has_marks = any([mark_outside(axes) for axes in figure.axes])
+            if has_marks and not paper:
+                figure.text(0.985, 1 - TITLE_TOP / figure.get_figheight(), "▲ ▼: the farthest value beyond the axis",
+                            ha="right", va="top", size=text_size(10), color=MUTED)
         figure.paper = paper
         return figure
     return drawn
@@ -29,7 +32,8 @@ def drawing(plot):
 
 def mark_outside(axes):
     """Marks what lies outside the limits of the y axis: for each colour an arrow at the upper edge with the largest
-    value, and one at the lower edge with the smallest, a row each from the edge inwards."""
+    value, and one at the lower edge with the smallest, a row each from the edge inwards. Returns whether there is
+    any."""
     low, high = axes.get_ylim()
     tops, bottoms = {}, {}  # {colour: (value, x)}
     for color, points in drawn_points(axes):
@@ -47,6 +51,7 @@ def mark_outside(axes):
                           xycoords=("data", "axes fraction"), textcoords="offset points", size=text_size(10),
                           ha="right" if right else "left", va="top" if edge else "bottom", annotation_clip=False,
                           bbox=BLANK, zorder=8)
+    return bool(tops or bottoms)
 
 
 def drawn_points(axes):
