@@ -99,6 +99,7 @@ class Axes(MadeRuns):
         (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1,1,1", *rows[2:]]) + "\n")
         axes = plot.loss(shallow, deep).axes[0]
         self.assertFalse(self.on_lines(axes, "▲ 40.5"))
+        self.assertIn("▲ ▼: the farthest value beyond the axis", [text.get_text() for text in axes.figure.texts])
         self.assertEqual([note.get_text() for note in axes.texts if "gram" in note.get_text()],
                          ["unigram 2.75", "bigram 1.50"])
         self.assertLess(axes.get_xlim()[1], 1.2 * 60)
