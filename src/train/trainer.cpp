@@ -84,7 +84,8 @@ std::string_view Trainer::take_steps(const std::atomic<bool>& stop, int max_thre
     Step step = plan(number);
     if (record_.evaluation_is_pending()) {  // fill in the last step of an earlier process
       fill_row(step, static_cast<float>(*record_.final_train_loss), *record_.unlogged_grad_norm);
-      take_time(step, step_seconds_ / static_cast<double>(number));  // the mean of the steps before
+      const Index before = std::max<Index>(1, number - 1);  // their mean stands for this step's time
+      take_time(step, step_seconds_ / static_cast<double>(before));
     } else {
       if (!take(step)) return diverge(step);
       if (threads) threads->after_step(step.row.step_ms / 1e3);
@@ -176,7 +177,8 @@ void Trainer::begin() {
   folder_->remove_kept(record_.steps);
   if (record_.steps == 0) keep_if_due();
   if (!logs_layers) layer_logs_.reset();
-  step_seconds_ = logged_seconds(*folder_, record_.steps);
+  // take_steps() adds the time of a step whose evaluation is pending.
+  step_seconds_ = logged_seconds(*folder_, record_.steps - record_.evaluation_is_pending());
 }
 
 // --- a step ---
