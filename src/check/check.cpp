@@ -31,26 +31,4 @@ WindowBatch small_batch(const CheckInput& given, Index max_context, Index charac
   return {text, evaluation_windows(std::ssize(text), context, std::max<Index>(2, characters / context))};
 }
 
-double l2_distance(const Numbers& a, const Numbers& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum);
-}
-
-template <class Real>
-Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites) {
-  model.gradients.clear();
-  Tensors all{{"loss", {model.loss_and_gradients(batch, 1, &sites)}}};
-  for (const auto& [kind, copies] : {std::pair("act.", &sites.values), {"act_grad.", &sites.gradients}}) {
-    for (const auto& [id, rows, cols, x] : *copies)
-      all[text(kind, id.layer, '.', name_of(id.site))] = {x.begin(), x.end()};
-  }
-  for (const Parameter& p : model.layout().list())
-    all["grad." + p.name] = {model.gradients.at(p), model.gradients.at(p) + p.size};
-  return all;
-}
-
-template Tensors tensors_of(Model<float>&, const Pass&, SiteCopies<float>&&);
-template Tensors tensors_of(Model<double>&, const Pass&, SiteCopies<double>&&);
-
 }  // namespace normscope

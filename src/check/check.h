@@ -77,24 +77,24 @@ void move_off_constants(const ParameterLayout& layout, std::uint64_t seed,
   }
 }
 
-// The training step whose branch factors the laws apply. With several blocks it is three halves of the
-// branches' warm-up, where block 1 is at full scale and block 2 is not; with one block it is half of it.
-inline Index checked_step(const RunConfig& config) {
-  const Index warmup = config.train.branch_warmup_steps;
-  return config.model.n_layer > 1 ? warmup + warmup / 2 : std::max<Index>(1, warmup / 2);
-}
+// Matrices of Xavier's scale (outputs over sqrt(2L), embeddings 0.5) whatever the config's init: a law holds
+// for any weights, and with tiny or huge ones a fault could hide behind rounding.
+constexpr InitConfig xavier = {
+    .scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
 
-// A model without dropout. Its matrices have Xavier's scale (outputs over sqrt(2L), embeddings 0.5) whatever
-// the config's init, since a law holds for any weights, and with tiny or huge ones a fault could hide behind
-// rounding. Its vectors are moved off their constants.
+// A model without dropout, whose vectors are moved off their constants. Its branch factors are, with several
+// blocks, those of three halves of the branches' warm-up, where block 1 is at full scale and block 2 is not;
+// with one block those of half of it.
 template <class Real>
 struct TestModel : Model<Real> {
-  TestModel(const CheckInput& given, ModelConfig model)
+  TestModel(const CheckInput& given, ModelConfig model, const InitConfig& init = xavier)
       : Model<Real>(model, given.corpus.vocab.size(), given.config.train.gemm_mode()) {
-    model.init = {.scheme = InitScheme::xavier_uniform, .embed_std = 0.5, .residual_scaling = true};
+    model.init = init;
     initialise(model, this->layout(), given.config.train.seed, this->parameters);
     move_off_constants(this->layout(), given.config.train.seed, this->parameters);
-    this->branch_progress = given.config.train.branch_progress(checked_step(given.config));
+    const Index warmup = given.config.train.branch_warmup_steps;
+    this->branch_progress = given.config.train.branch_progress(
+        model.n_layer > 1 ? warmup + warmup / 2 : std::max<Index>(1, warmup / 2));
   }
 };
 
@@ -119,13 +119,27 @@ std::vector<double> slopes_of_loss(const Model<double>& model, const Pass& batch
                                    const ParameterBuffer<double>& directions);
 
 inline double l2_norm(Index n, const double* x) { return std::sqrt(dot(n, x, x)); }
-double l2_distance(const Numbers& a, const Numbers& b);
+inline double l2_distance(const Numbers& a, const Numbers& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
 
 // The numbers of a training pass by name: loss, act.<layer>.<site>, act_grad.<layer>.<site>,
 // grad.<parameter>.
 using Tensors = std::map<std::string, Numbers>;
 template <class Real>
-Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites = {});
+Tensors tensors_of(Model<Real>& model, const Pass& batch, SiteCopies<Real>&& sites = {}) {
+  model.gradients.clear();
+  Tensors all{{"loss", {model.loss_and_gradients(batch, 1, &sites)}}};
+  for (const auto& [kind, copies] : {std::pair("act.", &sites.values), {"act_grad.", &sites.gradients}}) {
+    for (const auto& [id, rows, cols, x] : *copies)
+      all[text(kind, id.layer, '.', name_of(id.site))] = {x.begin(), x.end()};
+  }
+  for (const Parameter& p : model.layout().list())
+    all["grad." + p.name] = {model.gradients.at(p), model.gradients.at(p) + p.size};
+  return all;
+}
 
 // The outcome, unless a result is NaN because a norm without eps divides 0 by 0 (ReLUs can leave rows of
 // zeros), or because relu2 or swiglu overflows without norms. The law does not apply then.

@@ -1,6 +1,7 @@
 // The identities of gradients in double: what a norm makes of the size and of the mean of weights.
 #include "check/check.h"
 #include "check/rounded.h"
+#include "config/fields.h"
 
 namespace normscope {
 namespace {
@@ -102,7 +103,7 @@ Worst stream_product(ScaleModel& test) {
   const ModelConfig& config = test.config;
   bool only_norms_read = test.has_statistics && config.final_norm && !has_embed_norm(config) &&
                          config.position != Position::sinusoidal;
-  for (const Placement* row : sublayer_rows(config)) {
+  for (const Placement* row : named_placements(config)) {
     const bool is_pre = row->norm_in && !row->norm_branch && !row->norm_out && row->alpha.is_one();
     only_norms_read = only_norms_read && is_pre;
   }

@@ -6,6 +6,7 @@
 
 #include "check/check.h"
 #include "check/rounded.h"
+#include "config/fields.h"
 
 namespace normscope {
 namespace {
@@ -146,9 +147,8 @@ Outcome causality(const CheckInput& given) {
 // differ.
 bool norms_signs(const ModelConfig& config, Index context) {
   const NormOver over = norm_row(config.norm).over;
-  const std::vector<const Placement*> rows = sublayer_rows(config);
-  const bool has_inner =
-      std::ranges::any_of(rows, [&](const Placement* row) { return has_inner_norm(config, *row); });
+  const bool has_inner = std::ranges::any_of(
+      named_placements(config), [&](const Placement* row) { return has_inner_norm(config, *row); });
   const Index features = has_inner ? std::min(config.d_model, config.d_ff) : config.d_model;
   return (over == NormOver::features && features <= 2) ||
          (over == NormOver::groups && features / config.norm_groups <= 2) ||
@@ -158,16 +158,9 @@ bool norms_signs(const ModelConfig& config, Index context) {
 // The engine that trains against the same model in double.
 Outcome precision_of(const CheckInput& given, const WindowBatch& batch) {
   const ModelConfig& config = given.config.model;
-  const Index vocab = given.corpus.vocab.size();
-  const std::uint64_t seed = given.config.train.seed;
-  Model<float> engine(config, vocab, given.config.train.gemm_mode());
-  initialise(config, engine.layout(), seed, engine.parameters);
-  move_off_constants(engine.layout(), seed, engine.parameters);
-  Model<double> exact(config, vocab, GemmProvider::openblas);
+  TestModel<float> engine(given, config, config.init);
+  TestModel<double> exact(given, config, config.init);
   std::ranges::copy(engine.parameters.all(), exact.parameters.all().begin());
-  const double progress = given.config.train.branch_progress(checked_step(given.config));
-  engine.branch_progress = exact.branch_progress = progress;
-
   const Tensors result_of_engine = tensors_of(engine, view(batch)), expected = tensors_of(exact, view(batch));
   const bool is_bf16 = given.config.train.precision == Precision::bf16;
   Worst worst;

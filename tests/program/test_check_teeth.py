@@ -32,7 +32,7 @@ SATURATED = {"norm": "none", "position": "none", "init": {"scheme": "xavier_norm
 # A choice at run time is no constant expression.
 RUN_TIME_TABLES = [("model/placement.h", f"inline constexpr {name}", f"inline const {name}")
                    for name in ("Placement placement_rows[]",)] + [
-                       ("model/placement.h", "static_assert([] {", "inline const bool is_carried = ([] {")]
+                       ("model/placement.h", "static_assert(std", "inline const bool is_carried = (std")]
 
 # Matrices that start at 0: no gradient passes them.
 ZERO_BRANCHES = {"init": {"scheme": "gpt2", "zero_branches": True}, "activation": "relu2"}

@@ -49,10 +49,4 @@ bool has_inner_norm(const ModelConfig& config, const Placement& placement) {
   return config.norm != NormKind::none && (config.inner_norm || placement.inner_norm);
 }
 
-std::vector<const Placement*> sublayer_rows(const ModelConfig& config) {
-  std::vector<const Placement*> rows;
-  for (const BlockPlacement& block : placements_of(config)) rows.insert(rows.end(), {block.attn, block.ffn});
-  return rows;
-}
-
 }  // namespace normscope

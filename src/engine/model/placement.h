@@ -4,6 +4,7 @@
 // more, on purpose.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,13 +104,9 @@ inline constexpr Placement placement_rows[] = {
 // clang-format on
 
 // A sublayer's norms are named <sublayer>_norm and <sublayer>_post_norm: a third has no name in weight files.
-constexpr int norm_count(const Placement& p) { return p.norm_in + p.norm_branch + p.norm_out; }
-static_assert([] {
-  for (const Placement& placement : placement_rows) {
-    if (norm_count(placement) > 2) return false;
-  }
-  return true;
-}());
+static_assert(std::ranges::all_of(placement_rows, [](const Placement& p) {
+  return p.norm_in + p.norm_branch + p.norm_out <= 2;
+}));
 
 std::span<const Placement> placement_table();  // placement_rows
 const Placement& placement_row(PlacementKind kind);
@@ -126,8 +123,7 @@ struct BlockPlacement {
 };
 
 struct ModelConfig;
-std::vector<BlockPlacement> placements_of(const ModelConfig& config);    // of each of the L blocks
-std::vector<const Placement*> sublayer_rows(const ModelConfig& config);  // 2L: attention's, the FFN's, ...
+std::vector<BlockPlacement> placements_of(const ModelConfig& config);  // of each of the L blocks
 
 // The factor of a sublayer's branch: a number, or the initial value of a parameter.
 enum class LearnedScale { none, scalar, vector };
