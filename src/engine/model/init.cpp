@@ -47,8 +47,6 @@ double residual_factor(const ModelConfig& config) {
 
 }  // namespace
 
-double first_value(Role role) { return role == Role::norm_gain || role == Role::running_var ? 1.0 : 0.0; }
-
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBuffer<Real>& parameters) {
@@ -56,13 +54,7 @@ void initialise(const ModelConfig& config, const ParameterLayout& layout, std::u
     Real* values = parameters.at(p);
     const bool is_zero = p.role == Role::branch_output && config.init.zero_branches;
     if (is_zero || !p.is_drawn()) {
-      double first = 0;
-      if (p.role == Role::norm_alpha) {
-        first = config.norm_alpha;
-      } else if (!is_zero) {
-        first = p.start ? *p.start : first_value(p.role);
-      }
-      std::fill_n(values, p.size, static_cast<Real>(first));
+      std::fill_n(values, p.size, static_cast<Real>(p.start));
       continue;
     }
     const RandomStream stream(seed, p.name);

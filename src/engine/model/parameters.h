@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,23 +11,9 @@
 
 namespace normscope {
 
-// The role of a tensor in the model, which decides its initial values and whether it belongs to a norm.
+// The role of a tensor in the model, which decides how a matrix is drawn and whether it belongs to a norm.
 // `branch_output`: attn.out and ffn.out, which write the stream. `qkv`: three matrices in one.
-enum class Role {
-  embedding,
-  qkv,
-  matrix,
-  branch_output,
-  head,
-  bias,
-  norm_gain,
-  norm_bias,
-  norm_alpha,
-  norm_shift,
-  branch_scale,
-  running_mean,
-  running_var
-};
+enum class Role { embedding, qkv, matrix, branch_output, head, bias, norm, branch_scale };
 
 // One tensor. Weights are (out, in), and names are those of a PyTorch module's state_dict.
 struct Parameter {
@@ -38,18 +23,15 @@ struct Parameter {
   int layer;               // 0: embeddings; 1..L: blocks; L+1: final norm and head
   Index offset;            // first element in the buffer
   Index size;              // elements
+  double start = 0;        // the initial value of each number that is not drawn
   double init_factor = 1;  // the placement's factor on a matrix's initial values (for qkv, on v's alone)
-  std::optional<double> start = {};  // the initial value of a learned branch scale
 
   bool is_matrix() const { return shape.size() >= 2; }
   bool has_weight_decay() const { return is_matrix(); }  // not gains, biases, scales
   bool is_drawn() const { return is_matrix(); }          // at random, at first; the others start as constants
   Index rows() const { return is_matrix() ? shape[0] : 1; }
   Index cols() const { return shape.back(); }
-  bool is_norm() const {
-    return role == Role::norm_gain || role == Role::norm_bias || role == Role::norm_alpha ||
-           role == Role::norm_shift;
-  }
+  bool is_norm() const { return role == Role::norm; }
 };
 
 // The indices of the parameters of a norm, a linear layer, a block; `no_parameter` if absent.
@@ -94,14 +76,14 @@ class ParameterLayout {
   std::vector<BlockParameters> blocks;
 
  private:
-  void set_init_factors(const std::vector<BlockPlacement>& placements);
-  int add(std::string name, std::vector<Index> shape, Role role, int layer);
-  int add_buffer(std::string name, Index size, Role role, int layer);
+  int add(std::string name, std::vector<Index> shape, Role role, int layer, double start = 0);
+  int add_buffer(std::string name, Index size, int layer, double start);
   NormParameters add_norm(const ModelConfig& config, const std::string& name, int layer, Index width);
   int add_scale(const ModelConfig& config, const Placement& placement, const std::string& name, int layer);
   void add_norms(const ModelConfig& config, const Placement& placement, const std::string& sublayer,
                  int layer, SublayerParameters& parameters);
-  LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer);
+  LinearParameters add_linear(const std::string& name, Index out, Index in, Role role, bool bias, int layer,
+                              double init_factor);
 
   std::vector<Parameter> list_, buffers_;
   Index padded_size_ = 0;
@@ -132,9 +114,6 @@ class ParameterBuffer {
 template <class Real>
 void initialise(const ModelConfig& config, const ParameterLayout& layout, std::uint64_t seed,
                 ParameterBuffer<Real>& parameters);
-
-// The initial value of a vector without one of its own (a norm's alpha and a branch scale have theirs).
-double first_value(Role role);
 
 constexpr double running_momentum = 0.1;
 
