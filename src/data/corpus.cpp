@@ -85,11 +85,6 @@ std::optional<Token> Vocabulary::find(char32_t character) const {
   return token_of_[character];
 }
 
-char32_t Vocabulary::character(Token token) const {
-  require(token >= 0 && token < size(), "vocabulary", "token ", token, " of ", size());
-  return characters_[token];
-}
-
 std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view topic,
                                       std::string_view name) const {
   std::vector<Token> tokens;
@@ -107,7 +102,10 @@ std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view to
 
 std::string Vocabulary::decode(std::span<const Token> tokens) const {
   std::string utf8;
-  for (const Token token : tokens) utf8 += to_utf8(character(token));
+  for (const Token token : tokens) {
+    require(token >= 0 && token < size(), "vocabulary", "token ", token, " of ", size());
+    utf8 += to_utf8(characters_[token]);
+  }
   return utf8;
 }
 
@@ -115,10 +113,6 @@ std::string Vocabulary::text() const {
   std::string utf8;
   for (const char32_t c : characters_) utf8 += to_utf8(c);
   return utf8;
-}
-
-bool Vocabulary::includes(const Vocabulary& other) const {
-  return std::ranges::includes(characters_, other.characters_);
 }
 
 // --- corpus ---
@@ -179,8 +173,8 @@ Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, c
   for (char32_t c = 0; c <= last_code_point; ++c) {
     if (occurs[c]) ascending += c;
   }
-  corpus.vocab = Vocabulary(std::move(ascending));
-  if (known.includes(corpus.vocab)) corpus.vocab = known;
+  const bool has_all = std::ranges::all_of(ascending, [&](char32_t c) { return known.find(c).has_value(); });
+  corpus.vocab = has_all ? known : Vocabulary(std::move(ascending));
   corpus.train.reserve(split);
   corpus.val.reserve(validation);
   for (std::string& text : texts) {
@@ -198,7 +192,7 @@ std::vector<std::string> unseen_characters(const Corpus& corpus) {
   for (const Token token : corpus.train) is_known[token] = true;
   std::vector<std::string> unseen;
   for (const Token token : std::set<Token>(corpus.val.begin(), corpus.val.end())) {
-    if (!is_known[token]) unseen.push_back(quote(to_utf8(corpus.vocab.character(token))));
+    if (!is_known[token]) unseen.push_back(quote(corpus.vocab.decode({&token, 1})));
   }
   return unseen;
 }

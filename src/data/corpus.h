@@ -29,14 +29,12 @@ class Vocabulary {
 
   Index size() const { return std::ssize(characters_); }
   std::optional<Token> find(char32_t character) const;
-  char32_t character(Token token) const;  // Error if there is no such token
 
   // The tokens of UTF-8 called `name` in errors, without a byte order mark (BOM) at its start. Usage Errors
   // `[topic] ...`: invalid bytes, with the position of the first; a character that the vocabulary lacks.
   std::vector<Token> encode(std::string_view text, std::string_view topic, std::string_view name) const;
-  std::string decode(std::span<const Token> tokens) const;  // UTF-8
+  std::string decode(std::span<const Token> tokens) const;  // UTF-8; Error if there is no such token
   std::string text() const;                                 // all characters, UTF-8
-  bool includes(const Vocabulary& other) const;
 
   bool operator==(const Vocabulary&) const = default;
 

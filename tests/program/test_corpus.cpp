@@ -93,9 +93,8 @@ TEST_CASE("a vocabulary encodes, decodes and is written and read, and refuses wh
   CHECK(vocab.find(U'b') == 2);
   CHECK(!vocab.find(U'c'));
   CHECK(!vocab.find(0x10FFFF));
-  CHECK(vocab.character(4) == U'\U0001F600');
-  CHECK_THROWS_AS(vocab.character(5), Error);
-  CHECK_THROWS_AS(vocab.character(-1), Error);
+  CHECK_THROWS_AS(vocab.decode(std::vector<Token>{5}), Error);
+  CHECK_THROWS_AS(vocab.decode(std::vector<Token>{-1}), Error);
   const auto unknown = [&](const char* text) { return message([&] { vocab.encode(text, "prompt", "y"); }); };
   CHECK_HOLDS(unknown("ax"), "[prompt] y: the model has no 'x' (U+0078), only the 5 characters of its ");
   CHECK_HOLDS(unknown("\u20ac"), "the model has no '\u20ac' (U+20AC)");
