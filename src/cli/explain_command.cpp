@@ -104,9 +104,9 @@ Steps steps_to_x_hat(const NormRow& row, const Numbers& numbers) {
               {"rms", "√(mean of x² + ε), ε = 1e-05", 1 / rstd},
               {"x̂", "x/rms", x_hat}};
     case NormKind::dyt:
-      return {{"αx", "α starts at 0.5", alpha * x}, {"x̂", "tanh(αx)", x_hat}};
     case NormKind::derf:
-      return {{"αx", "α starts at 0.5", alpha * x}, {"x̂", "erf(αx + s), s starts at 0", x_hat}};
+      return {{"αx", "α starts at 0.5", alpha * x},
+              {"x̂", row.has_shift ? "erf(αx + s), s starts at 0" : "tanh(αx)", x_hat}};
     case NormKind::none:
       return {{"x̂", "x", x_hat}};
     default:
@@ -220,12 +220,10 @@ Numbers numbers_of(const CommandLine& line, const std::string& option, const cha
   return {std::ssize(rows), cols, Vector(values.data(), values.size())};
 }
 
-// `known`: the names that an error lists.
-template <class Kind>
-Kind kind_of(const std::string& option, const std::string& name,
-             const std::vector<std::string>& known = one_of<Kind>().names) {
-  if (const std::optional<Kind> kind = one_of<Kind>().read(name)) return *kind;
-  refuse("explain", "--", option, ": ", type_error(name, join(known, " | "), known));
+template <class T>
+T named(const std::string& option, const std::string& name, const ValueType<T>& type) {
+  if (const std::optional<T> value = type.read(name)) return *value;
+  refuse("explain", "--", option, ": ", type_error(name, join(type.names, " | "), type.names));
 }
 
 void explain_placement_or_pattern(const std::string& name) {
@@ -233,7 +231,7 @@ void explain_placement_or_pattern(const std::string& name) {
     std::cout << pattern->name << ": " << pattern->formula << "\n  " << pattern->source
               << "\n\n  final norm before the head: yes\n";
   else
-    explain_placement(placement_row(kind_of<PlacementKind>("placement", name, placements().names)));
+    explain_placement(*named("placement", name, placements())[0].attn);
 }
 
 Exit run(const CommandLine& line) {
@@ -242,7 +240,8 @@ Exit run(const CommandLine& line) {
   if (line.has("norm") && has_config)
     refuse("explain", "--norm has the default eps, groups and alpha, not CONFIG's; give one of the two");
   if (line.has("matrix") && line.has("vector")) refuse("explain", "give --matrix or --vector, not both");
-  const NormRow& norm = norm_row(kind_of<NormKind>("norm", line.text_of("norm").value_or("layernorm")));
+  const NormRow& norm =
+      norm_row(named("norm", line.text_of("norm").value_or("layernorm"), one_of<NormKind>()));
   if (line.has("gain") && !norm.has_gain) refuse("explain", "--gain: ", norm.name, " has none");
   if (line.has("bias") && !norm.has_bias) refuse("explain", "--bias: ", norm.name, " has none");
   const Affine affine = {numbers_of(line, "gain", "1").values, numbers_of(line, "bias", "0").values};
