@@ -167,7 +167,7 @@ class MadeUpRows(unittest.TestCase):
         self.call("scripts/plot.py", "branches", "run", "-o", "branches.svg", program=sys.executable)
         svg = (self.root / "branches.svg").read_text(encoding="utf-8")
         self.assertIn("made_up", svg)
-        self.assertIn("α = (3L)^½", svg)
+        self.assertIn("made_up: the stream is multiplied by α", svg)
 
     def test_pytorch(self):
         if importlib.util.find_spec("torch") is None:
