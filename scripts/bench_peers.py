@@ -83,7 +83,7 @@ def medians(results):
     return {key: statistics.median(result[key] for result in results) for key in ("step_ms", "peak_mb")}
 
 
-HEADER = ["precision", "threads", "normscope ms", *FORMS, "times PyTorch", "MiB", "PyTorch's"]
+HEADER = ["precision", "threads", "normscope ms", *FORMS, "PyTorch's over ours", "MiB", "PyTorch's MiB"]
 
 
 def row(precision, threads, ours, peers):

@@ -6,7 +6,8 @@ first.
 A cell is out if it is outside [lowest / 3, highest * 3] of the healthy runs' cells of the same row and column, at its
 step and at the logged ones before and after. A column leaves at the first step at which a third of its cells (at
 least three, if it has them) are out, and are so at the next logged step too. Losses are compared as perplexities, the
-cosine of tokens by its distance from 1, heads with all heads of their layer.
+cosine of tokens by its distance from 1, heads with all heads of their layer; a logit below 3 counts as 3, any value that
+is not finite is out, and sizes below 1e-5 of the column's largest count as that.
 
 HEALTHY is one run or more that are as the run should be, best with other seeds. Without any, the run's own rows before
 stand for them, the first ten at most; then a healthy run's columns leave too, as it learns, only later.

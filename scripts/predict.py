@@ -17,8 +17,8 @@ PyTorch:
 
 A site may differ from the prediction by the tolerance plus three standard errors of the mean over seeds, as the theory
 expects them: about 1/sqrt(d_model), more with depth, over the root of the number of seeds. A gradient may differ by the
-double if large tied embeddings make sums of gradients nearly cancel, and also by the theory's own error, about one part
-in d_model for each block. The limit is printed; more seeds narrow it.
+double if large tied embeddings make sums of gradients nearly cancel; to that the theory's own error is added, about one
+part in d_model for each block. The limit is printed; more seeds narrow it.
 Exit code 1 if a site is off or names and shapes are not the config's, 2 if the theory has no prediction.
 """
 

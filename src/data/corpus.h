@@ -50,7 +50,7 @@ struct Corpus {
   std::vector<Token> train;
   std::vector<Token> val;  // empty without a validation part
   Vocabulary vocab;        // of both parts, or a larger one that load_corpus() was given
-  std::uint64_t hash = 0;  // FNV-1a 64 of the bytes of all files, with a byte 0xFF before `val_path`
+  std::uint64_t hash = 0;  // FNV-1a 64 of the text, with a byte 0xFF before that of `val_path`
 };
 
 // Reads `paths`, one after the other, as one text, in which each file but the last ends in a newline. Its last

@@ -13,7 +13,7 @@ namespace normscope {
 struct SampleOptions {
   double temperature = 1.0;  // 0: the most likely character, always
   Index top_k = 0;           // draw among the k most likely; 0: all
-  double top_p = 1.0;        // draw among the fewest whose probabilities reach p (Holtzman et al. 2020)
+  double top_p = 1.0;        // of these, the fewest whose share reaches p (Holtzman et al. 2020)
   Index seed = 1;
 };
 

@@ -1,4 +1,4 @@
-// The thread count, found by trial, of a run that sets none. No bit depends on it, but while other programs
+// The thread count, found by trial, of a run of one process that sets none. No bit depends on it, but while other programs
 // are busy fewer threads are faster.
 //
 // A trial compares the count in use with another, two steps each in turn, and changes to it if it takes

@@ -276,7 +276,7 @@ class Styles(MadeRuns):
         self.assertEqual(plot_final.numeric_keys(group_by_config(find_runs([self.root / "r"], ""))),
                          ["train.lr"])
         self.refused("plot.py", "final", "r", "--x", "train.steps",
-                     says="--x: got train.steps, in which alone runs differ; they differ in model.norm_placement, tr")
+                     says="--x: no two runs differ in train.steps alone; they differ in model.norm_placement, tr")
 
     def test_panels_are_those_of_the_logs(self):
         """Every value of every picture of curves is that of made_runs.py, at its step and block."""

@@ -17,7 +17,8 @@ DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069
 
 
 class ScriptError(Exception):
-    """An error for the user: a line for each problem. `code` is the exit code: 2 for usage, 1 for I/O."""
+    """An error for the user: a line for each problem. `code` is the exit code: 2 if what the command names
+    cannot give what it asks for, 1 if a file is damaged, or cannot be read or written."""
 
     def __init__(self, message, code=2):
         super().__init__(message)

@@ -29,7 +29,7 @@ def several(text):
 
 STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
                    "help": "step of the panels by depth, may be repeated (default: the last logged with finite values; "
-                           "cosine: the first, too)"})
+                           "cosine and measure: the first, too; layers --theory: the first)"})
 PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
                        "help": "draw only these panels, counted from 1 in the order of reading"})
 YLIM = ("--ylim", {"type": limits, "metavar": "LOW,HIGH", "help": "the limits of the vertical axis"})

@@ -82,8 +82,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     lines = {line: points for line, points in lines_of(having, key).items() if len(points) > 1}
     if not lines:
         varied = ", ".join(dict.fromkeys(name for group in groups for name in group.varied))
-        wrong = f"got {key}, in which" if key else "there is no number in which"
-        raise ScriptError(f"--x: {wrong} alone runs differ; they differ in {varied}")
+        raise ScriptError(f"--x: no two runs differ in {key or 'a number'} alone; they differ in {varied}")
     drawn = [group for points in lines.values() for group in points.values()]
     notes = [f"No other run differs in {key} alone: {group.label}." for group in having if not any(
         set(group.runs) <= set(other.runs) for other in drawn)]

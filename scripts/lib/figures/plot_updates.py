@@ -12,7 +12,7 @@ ROLES = ("attention", "ffn", "vectors")
 USUAL = 1e-3
 UNIT = "rms of the update / rms of the weights"
 NOTE = ("Dotted: 10⁻³, usual in a healthy run; far above it the rate is too high, far below it nothing moves. Block 0: "
-        "the embeddings; a head of its own is left out.")
+        "the embeddings, the same in each panel; the final norm and a head of its own are left out.")
 
 
 class Updates(LoggedSteps):

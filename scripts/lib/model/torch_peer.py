@@ -123,7 +123,7 @@ def peak_mb():
 
 def main():
     parser = argparse.ArgumentParser(description="Time PyTorch's training steps of a config.")
-    parser.add_argument("config", help="plain JSON with sections model and train, no key left out")
+    parser.add_argument("config", help="plain JSON with the keys that bench_peers.py writes")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True, help="steps measured")
     parser.add_argument("--attention", choices=("fused", "written_out"), required=True)

@@ -18,7 +18,7 @@ from lib.base.files import whole_lines
 from lib.base.progress import counted
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
-LEAST, MOST = 0.3, 30.0  # seconds for a shape: from its second step on, and until then
+LEAST, MOST = 0.3, 30.0  # seconds for a shape: at least, once two steps are logged; at most until they are
 ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
 QUICK = {"log.every": 1, "log.layers_every": 0, "eval.every": 0, "checkpoint.every": 0}
@@ -49,7 +49,7 @@ def seconds_left(runs, jobs):
 
 
 def time_of(run):
-    """(the seconds that a run will take, those left of them) by the steps that it has logged; (None, None) without."""
+    """(the seconds that a run will take, those left of them, in which evaluations already made still count) by the steps that it has logged; (None, None) without."""
     with contextlib.suppress(OSError):  # a text that is gone: the run will fail
         if rows := logged(run.folder):
             whole = run_seconds(run.config, mean_step(rows))

@@ -75,7 +75,8 @@ class Tape {
  public:
   Tape() : gradients_(arena_) {}
 
-  // Begin a new step: drop all values and closures. If `record` is false, the step has no backward.
+  // Begin a new step: drop all values and closures. If `record` is false, the step has no backward; its
+  // values stay until the next reset, as those of others do.
   void reset(bool record = true);
 
   // --- for ops, forward ------------------------------------------------------------------------------------
@@ -167,8 +168,8 @@ class Tape {
   void set_listener(TapListener<Real>* listener) { listener_ = listener; }
   void set_op_listener(OpListener* listener) { op_listener_ = listener; }
 
-  // Backpropagate from a scalar, d(loss)/d(loss) = cotangent. A tape is walked only once, since backwards
-  // overwrite saved values.
+  // Backpropagate from a scalar, d(loss)/d(loss) = cotangent. A tape is walked only once, since an op's
+  // backward may overwrite what it saved, as that of linear() does with an activation's slopes.
   void backward(const Var<Real>& loss, Real cotangent = 1);
 
   // Backpropagate from any value with the given cotangent (rows*cols numbers).

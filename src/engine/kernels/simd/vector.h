@@ -173,7 +173,7 @@ inline void add_into(float* data, float beta, Vec contribution, Part part) {
   part.put(data, beta == 0 ? contribution : fma(part.get(data), beta, contribution));
 }
 
-// --- exp, the normal distribution's survival function, tanh and erf, by our own polynomials ---
+// --- exp, the normal distribution's survival function, tanh and erf, by fits of our own ---
 
 // |x|, by clearing the sign: one operation where a comparison takes three.
 inline Vec magnitude(Vec x) { return reinterpret_cast<Vec>(reinterpret_cast<Mask>(x) & 0x7FFFFFFF); }
