@@ -46,14 +46,12 @@ NORM = [
     ("scripts/lib/model/forward.py", '"none": lambda net',
      '"made_up": lambda net, name, x: net.scaled(name, x, -1) / 2,\n    "none": lambda net'),
 ]
-# A key with a derived default. Its member is appended to TrainConfig. Units that do not name it are not compiled again,
-# so it must lie in the padding behind the last member, where it changes no other member's place: the assertion proves
-# that.
+# A key with a derived default. Units that do not name its member are not compiled again, so it must lie in padding,
+# where it changes no other member's place, which the assertion proves, and between members, where copies take it along.
 KEY = [
-    ("src/config/run_config.h", "OnNonfinite on_nonfinite = OnNonfinite::stop;",
-     "OnNonfinite on_nonfinite = OnNonfinite::stop; bool made_up = false;"),
+    ("src/config/run_config.h", "bool fixed_batch = false;", "bool fixed_batch = false, made_up = false;"),
     ("src/config/run_config.h", "struct EvalConfig {",
-     "static_assert(offsetof(TrainConfig, made_up) % alignof(TrainConfig) != 0); struct EvalConfig {"),
+     "static_assert(offsetof(TrainConfig, made_up) % alignof(TrainConfig) == 1); struct EvalConfig {"),
     ("src/config/fields.cpp", 'row("train.optimizer",',
      'row("train.made_up", train(&T::made_up), boolean(), "a test",'
      ' {.default_to = {"true with a batch of 2",'
