@@ -23,7 +23,8 @@ RUN stands for its newest weights, with --step S for those that checkpoint.keep_
 last layer at each kept step; --csv has a row for each step and layer, with the sharpness of the whole model in each.
 
 The program probes the weights once, unless an exchange file is given; the last two measures probe again, with perturbed
-weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves them out. JSON has null where a measure is not finite, as for a stream of zeros.
+weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves them out. JSON has null where a measure
+is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559); it is for layernorm, rmsnorm and
 groupnorm. A norm divides each token's vector by that vector's own deviation (rmsnorm: its rms; groupnorm: one for each

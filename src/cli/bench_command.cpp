@@ -19,8 +19,8 @@
 #include "logs/record.h"
 #include "logs/run_folder.h"
 #include "model/model.h"
-#include "train/step.h"
 #include "train/estimates.h"
+#include "train/step.h"
 
 namespace normscope {
 namespace {

@@ -43,6 +43,7 @@ struct Command {
   std::string details = "";
   std::vector<Option> options;
   Exit (*run)(const CommandLine&);
+  bool computes = true;  // runs parallel loops
 };
 
 extern const Command train_command, probe_command, sample_command, eval_command, explain_command,

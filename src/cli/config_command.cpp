@@ -123,6 +123,7 @@ const Command config_command = {
                 {"origin", "", "print the origin of each value"},
                 {"batch", "", "resolve CONFIG with each of many lists of settings"},
                 {"schema", "", "print the JSON Schema for editors"}},
-    .run = run};
+    .run = run,
+    .computes = false};
 
 }  // namespace normscope

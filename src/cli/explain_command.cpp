@@ -279,6 +279,7 @@ const Command explain_command = {
                 {"bias", "LIST", "β of each feature; one number stands for all (default: 0)"},
                 {"placement", "NAME", "a placement and its equations"},
                 set_option},
-    .run = run};
+    .run = run,
+    .computes = false};
 
 }  // namespace normscope

@@ -85,7 +85,7 @@ Exit dispatch(int argc, char** argv) {
   for (const Command* command : all_commands()) {
     names.push_back(command->name);
     if (name != command->name) continue;
-    shorten_spins(argv);
+    if (command->computes) shorten_spins(argv);
     CommandLine line(*command);
     return line.parse(argc - 1, argv + 1) ? command->run(line) : Exit::ok;
   }

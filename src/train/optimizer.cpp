@@ -18,7 +18,8 @@ Optimizer<Real>::Optimizer(const TrainConfig& config, const ParameterLayout& lay
       sums_(parts_),
       directions_(config.optimizer == OptimizerKind::muon ? layout.padded_size() : 0) {}
 
-// Muon moves the matrices of the blocks, those of queries, keys and values one by one; AdamW moves the embeddings, the head and all vectors.
+// Muon moves the matrices of the blocks, those of queries, keys and values one by one; AdamW moves the
+// embeddings, the head and all vectors.
 template <class Real>
 bool Optimizer<Real>::uses_muon(const ParameterPart& part) const {
   const Role role = layout_[part.parameter].role;

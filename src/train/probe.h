@@ -12,10 +12,10 @@
 namespace normscope {
 
 struct ProbeOptions {
-  Index batches = 1;                         // K: the batches of steps 1..K
-  const SafetensorsFile* weights =
-      nullptr;  // as require_weights() has found them; nullptr: the initialisation
-  std::string dump = "";                     // the exchange file to write for the first batch; empty: none
+  Index batches = 1;  // K: the batches of steps 1..K
+  // Weights that require_weights() has passed; nullptr: the initialisation.
+  const SafetensorsFile* weights = nullptr;
+  std::string dump = "";  // the exchange file to write for the first batch; empty: none
 };
 
 struct Probed {

@@ -85,8 +85,8 @@ def tables_of(groups):
 
 
 def page_data(groups):
-    """All that page.js reads: "groups", their labels, styles and lines; "steps", those of the lines, as many of the logged ones as MOST_NUMBERS allows; "blocks", "loss" and
-    "x": {axis}, axes; "layers": {site: {quantity: axis}}; and "levels": [(text, loss)]."""
+    """All that page.js reads: "groups", their labels, styles and lines; "steps", those of the lines, as many of the
+    logged ones as MOST_NUMBERS allows; "blocks", "loss" and "x": {axis}, axes; "layers": {site: {quantity: axis}}; and "levels": [(text, loss)]."""
     layers = {group: layers_of(group) for group in groups}
     tables = tables_of(groups)
     trained = list(tables["step"])

@@ -49,7 +49,8 @@ def seconds_left(runs, jobs):
 
 
 def time_of(run):
-    """(the seconds that a run will take, those left of them, in which evaluations already made still count) by the steps that it has logged; (None, None) without."""
+    """(the seconds that a run will take, those left of them, in which evaluations already made still count) by the
+    steps that it has logged; (None, None) without."""
     with contextlib.suppress(OSError):  # a text that is gone: the run will fail
         if rows := logged(run.folder):
             whole = run_seconds(run.config, mean_step(rows))
