@@ -30,7 +30,6 @@ the state of the runs saved (a second SIGINT or SIGTERM ends at once, without th
 import argparse
 import collections
 import contextlib
-import functools
 import json
 import math
 import os
@@ -135,15 +134,6 @@ def progress(runs, running, jobs):
     return ", ".join(parts)
 
 
-def as_config(run, base):
-    """A config that extends the base by the settings of a run."""
-    config = {"extends": str(Path(base).absolute()), "name": run.name}
-    for key, value in run.settings.items():
-        *sections, last = key.split(".")
-        functools.reduce(lambda part, section: part.setdefault(section, {}), sections, config)[last] = value
-    return config
-
-
 def usable_cores():
     """OMP_NUM_THREADS, else the number of processors that this process may use, at most its quota."""
     with contextlib.suppress(KeyError, ValueError):
@@ -218,7 +208,7 @@ def main(arguments=None):
         """Starts the training of a run, which writes its messages to the file `errors`. Its config comes by stdin, as a
         value may be longer than an argument."""
         with tempfile.TemporaryFile("w+", encoding="utf-8") as config:
-            json.dump(as_config(run, sweep.base), config)
+            json.dump(run.config, config)
             config.seek(0)
             return subprocess.Popen(
                 [*on_death, program(), "train", "/dev/stdin", "--out", argument(run.folder), "--quiet", "--resume",

@@ -21,7 +21,7 @@ SECONDS = 4.0  # of measuring, shared out to the shapes
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: at least, once two steps are logged; at most until they are
 ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
-QUICK = {"log.every": 1, "log.layers_every": 0, "eval.every": 0, "checkpoint.every": 0}
+QUICK = {"log": {"every": 1, "layers_every": 0}, "eval": {"every": 0}, "checkpoint": {"every": 0}}
 
 
 def expected_seconds(runs, shares, jobs, start):
@@ -77,7 +77,8 @@ def step_seconds(run, jobs, seconds, start):
     one trains no step."""
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name, str(copy)) for copy in range(jobs)]
-        processes = [start(dataclasses.replace(run, folder=folder, settings=run.settings | QUICK), subprocess.DEVNULL)
+        config = run.config | {section: run.config[section] | values for section, values in QUICK.items()}
+        processes = [start(dataclasses.replace(run, folder=folder, config=config), subprocess.DEVNULL)
                      for folder in folders]
         try:
             end = time.monotonic() + MOST
