@@ -30,8 +30,7 @@ EXAMPLES = """examples:
 
 def figure(kind, *folders, **options):
     """The matplotlib figure of this kind of some run, probe or sweep folders. Options are those of the command: step=N
-    or [N, ...], panels=[N, ...], theory=True, log=True, site=NAME, x="tokens", ylim=(low, high), last=N; and
-    paper=INCHES."""
+    or [N, ...], theory=True, log=True, site=NAME, x="tokens", ylim=(low, high), last=N; and paper=INCHES."""
     row = KINDS[kind]
     drawn = row.plot(styled(group_by_config(find_runs(folders, row.needed))), **options)
     with look(drawn.paper):

@@ -2,7 +2,6 @@
 
 from collections import namedtuple
 
-from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
 from lib.figures.layout import (diverged_handles, facets, group_handles, line_handle, new_figure, scaled,
@@ -144,12 +143,10 @@ def statistic_of(panels):
 
 
 @drawing
-def plot(picture, groups, step=None, panels=None, over_time=True, extras=None, handles=(), notes=(), ylim=None,
-         last=None):
+def plot(picture, groups, step=None, over_time=True, extras=None, handles=(), notes=(), ylim=None, last=None):
     """The figure of a Picture.
 
     step       the step or the list of steps of the panels by depth; None: those of the picture
-    panels     the numbers of the panels to draw, counted from 1 in the order of reading; None: all
     over_time  whether to draw panels of training
     extras     a function that gives a Panel's list of Extra
     handles    the legend's for these
@@ -158,7 +155,7 @@ def plot(picture, groups, step=None, panels=None, over_time=True, extras=None, h
     last       the number of steps of the panels of training; None: all"""
     shown = panels_of(picture, groups, steps_asked(picture, step), over_time, last)
     columns = 3 if picture.by_measure and len(shown) % (3 * len(picture.measures)) == 0 else 2
-    shown = [panel._replace(extras=extras(panel) if extras else ()) for panel in chosen(shown, panels)]
+    shown = [panel._replace(extras=extras(panel) if extras else ()) for panel in shown]
     shown = with_scales(shown, picture.by_measure, ylim)
     drawn, missing = split_by_values(groups, lambda group: any(
         np.isfinite(curve.rows).any() for panel in shown for curve in panel.curves if curve.group is group))
@@ -184,16 +181,6 @@ def steps_asked(picture, step):
     if step is None:
         return picture.steps
     return step if isinstance(step, (list, tuple)) else [step]
-
-
-def chosen(panels, numbers):
-    """The panels of these numbers, counted from 1; all for None."""
-    if numbers is None:
-        return panels
-    if not numbers or not all(1 <= number <= len(panels) for number in numbers):
-        titles = "; ".join(f"{i} {panel.title}" for i, panel in enumerate(panels, start=1))
-        raise ScriptError(f"--panels: got {','.join(map(str, numbers))}; expected numbers of {titles}")
-    return [panels[number - 1] for number in numbers]
 
 
 def draw_panel(axes, panel):

@@ -9,11 +9,6 @@ from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plo
 from lib.logs.sites import SITES, Branches, Site, TokenCosine
 
 
-def numbers(text):
-    """The whole numbers of a list such as "1,3"."""
-    return [int(part) for part in text.split(",")]
-
-
 def limits(text):
     """(low, high) of "LOW,HIGH"."""
     low, high = map(float, text.split(","))
@@ -30,8 +25,6 @@ def several(text):
 STEP = ("--step", {"type": int, "metavar": "N", "action": "append",
                    "help": "step of the panels by depth, may be repeated (default: the last logged with finite values; "
                            "cosine and measure: the first, too; layers --theory: the first)"})
-PANELS = ("--panels", {"type": numbers, "metavar": "N,...",
-                       "help": "draw only these panels, counted from 1 in the order of reading"})
 YLIM = ("--ylim", {"type": limits, "metavar": "LOW,HIGH", "help": "the limits of the vertical axis"})
 LAST = ("--last", {"type": several, "metavar": "N",
                    "help": "only the last N steps, where the horizontal axis is training"})
@@ -74,19 +67,19 @@ KINDS = {
           "letter frequencies, not order.", {})]),
     "steps": Kind(
         plot_steps.plot, "metrics.csv", "the gradient's norm before clipping, and the clip factor",
-        (PANELS, YLIM, LAST), plot_steps.Steps,
+        (YLIM, LAST), plot_steps.Steps,
         [("Gradient norm and clipping", "The norm of the whole gradient before clipping, and the factor by which "
           "clipping multiplies the gradient. The norm may look healthy although the first blocks get nothing, as the "
           "picture by layer shows.", {})]),
     "cosine": Kind(
         plot_cosine.plot, "layers.csv", "the cosine between the tokens of a sequence: at 1 all are alike",
-        (STEP, LOG, PANELS, YLIM, LAST), TokenCosine,
+        (STEP, LOG, YLIM, LAST), TokenCosine,
         [("Cosine between tokens", "How alike the vectors of a sequence's tokens are after each block. At 1 all "
           "tokens' vectors point in one direction. A norm of the sum then shrinks what is left of their differences, "
           "and with them the gradient of the next picture.", {})]),
     "layers": Kind(
         plot_layers.plot, "layers.csv", "gradients and activations of the residual stream",
-        (STEP, THEORY, PANELS, YLIM, LAST), Site,
+        (STEP, THEORY, YLIM, LAST), Site,
         [("Gradient and activation by layer", "The residual stream after each block. A level gradient reaches the "
           "first blocks; one that falls by powers of ten does not.", {}),
          ("Before training, and by theory", "Points: the first logged step; dashed: the values that "
@@ -99,23 +92,23 @@ KINDS = {
           "gradient that darkens from below no longer reaches the first blocks.", {})]),
     "branches": Kind(
         plot_branches.plot, "layers.csv", "the size of each sublayer's output, over that of the stream",
-        (STEP, PANELS, YLIM, LAST), Branches,
+        (STEP, YLIM, LAST), Branches,
         [("Branch over stream", "The size of each sublayer's output, as added, over that of the stream that it joins. "
           "Far below 1, the block changes little.", {})]),
     "heads": Kind(
-        plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, PANELS, YLIM, LAST),
+        plot_heads.plot, "heads.csv", "entropy, sink and logits of the attention heads", (STEP, YLIM, LAST),
         plot_heads.heads,
         [("Attention heads", "The entropy of a query's weights, the weight on the first token, and the largest "
           "logits. Uniform attention weights mean that attention no longer distinguishes tokens; this happens when "
           "all token vectors of the stream have become equal.", {})]),
     "updates": Kind(
         plot_updates.plot, "params.csv", "the size of each update over that of the weights, by layer and role",
-        (STEP, PANELS, YLIM, LAST), plot_updates.Updates,
+        (STEP, YLIM, LAST), plot_updates.Updates,
         [("Update over weight", "How far one step moves the weights of each layer. Near 10⁻³ is usual; far above it "
           "the learning rate is too high for that layer, far below it the layer hardly learns.", {})]),
     "measure": Kind(
         plot_measure.plot, "weights", "a measure of the weights that checkpoint.keep_every kept, by layer and by step",
-        (plot_measure.METRIC, STEP, PANELS, YLIM, LAST), plot_measure.Kept, []),
+        (plot_measure.METRIC, STEP, YLIM, LAST), plot_measure.Kept, []),
     "final": Kind(
         plot_final.plot, "metrics.csv",
         "the final loss, or another number of the summary, against a key in which the runs differ",
