@@ -305,20 +305,14 @@ class PairsAndRemarks(CompareTest):
         (entry,) = comparison(lost[:1])["runs"]  # all diverged: their loss is shown
         self.assertEqual(entry["metrics"]["final_train_loss"]["text"], "1.01e+06")
 
-    def test_a_divergence_and_what_grew_before_it(self):
+    def test_a_divergence_and_where_to_look_further(self):
         self.train("lost", {"model": {"norm": "none"}, "train": {"optimizer": "sgd", "lr": 20, "grad_clip": 0}}, code=3)
         run, lost = Run(self.path("lost")), find_runs([self.path("lost")], "")
         first = run.summary["first_nonfinite"]
         (text,) = self.remarks("diverged", lost)
-        self.assertIn(f"diverged at step {first['step']}; ", text)
-        self.assertIn(f"block {first['layer']} {first['site']} became non-finite; activations had grown ", text)
-        rows = [row for row in run.rows("layers.csv") if row["site"] == "stream"]
-        grown = max(float(b["rms"]) / float(a["rms"]) for a in rows for b in rows if a["step"] == "1"
-                    and a["layer"] == b["layer"] and math.isfinite(float(b["rms"])))
-        growth = float(re.search(r"activations had grown (\S+) times since step 1 ", text)[1])
-        self.assertGreaterEqual(growth * 1.05, grown)
-        os.remove(run.file("layers.csv"))
-        self.assertIn("; no layers are logged at a step before that", self.remarks("diverged", lost)[0])
+        self.assertEqual(text.partition(": ")[2], f"diverged at step {first['step']}; block {first['layer']} "
+                         f"{first['site']} became non-finite first; scripts/diagnose.py {run.path} shows what moved "
+                         "before")
 
 
 class NamedValues(CompareTest):

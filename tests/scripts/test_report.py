@@ -108,8 +108,8 @@ class Report(MadeRuns):
         self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "stopped",
                                   "0 steps · lr 0.001": "probe"})
         self.assertIn(
-            "<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite; nothing had grown since step 1"
-            "</li>", page.content)
+            "<li>60 steps · lr 9: diverged at step 60; block 1 stream became non-finite first; scripts/diagnose.py "
+            f"{lost} shows what moved before</li>", page.content)
         for note in (f"{fresh}: metrics.csv has no rows yet", "p/seed-1, p/seed-2: a probe does not train",
                      f"{fresh}: no layers.csv; set log.layers_every above 0 and train again",
                      "p/seed-1, p/seed-2: one step is logged, a map needs two"):

@@ -12,10 +12,10 @@ from collections import namedtuple
 from lib.base.command import printable
 from lib.base.keys import NORMS, PLACEMENTS, fields, placements
 from lib.compare.configs import STEPS
-from lib.compare.divergence import divergence_text
 from lib.compare.labels import config_text, value_text
 from lib.compare.pairs import CLEAR, RATE, TOO_FEW, standard_deviation
 from lib.logs.runs import NORM, PLACEMENT
+from lib.logs.sites import first_nonfinite
 
 TO_TARGET = "steps_to_target"
 NEAR_LEVEL = 0.08  # nats from the unigram level: only letter counts are learnt
@@ -156,13 +156,16 @@ def on_runs(groups, pairs, rates, target):
 
 
 def diverged_text(case):
-    """The steps at which runs of a group diverged, the effect on its means, and the manner of the first divergence."""
+    """The steps at which runs of a group diverged, the effect on its means, the tensor that was not finite first in the
+    first of them, and the command that looks further back."""
     lost = case.group.diverged
     steps = {run: run.diverged_at(run.record.get("steps", 0) + 1) for run in lost}
     first = min(steps, key=steps.get)
     times = "step " if len({*steps.values()}) == 1 else "steps "
     bias = "; its metrics are those of the other seeds, and so biased" if len(lost) < len(case.group.runs) else ""
-    return f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{divergence_text(first, steps[first])}"
+    culprit = f"; {first_nonfinite(first)} became non-finite first" if first_nonfinite(first) else ""
+    return (f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{culprit}; scripts/diagnose.py {first} "
+            "shows what moved before")
 
 
 def unfinished_text(case):

@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import itertools
 import json
 import math
 import os
@@ -24,7 +23,6 @@ def shortened(text, length):
 # ---- reading --------------------------------------------------------------------------------------------------
 
 UNLOGGED = "set log.layers_every above 0 and train again"
-STEP_BYTES = 4000  # the rows of a layer and step in layers.csv or params.csv take less
 RUNNING, STOPPED = "running", "stopped"  # the status of a run that is still training; of one that was killed
 
 
@@ -90,14 +88,13 @@ class Run:
             raise ScriptError(f"{self}: damaged {name}: not an object", 1)
         return value
 
-    def rows(self, name, columns, hint="not a training run", keep=None, some=True, last=None):
+    def rows(self, name, columns, hint="not a training run", keep=None, some=True):
         """The named columns of a log as an array (rows, columns) of floats, NaN for empty cells. ScriptError: the file,
         a column or, with `some`, any row is missing, or a row is damaged.
 
         hint  advice in the error if the file is missing
         keep  (column, names): keeps rows whose cell in that column is in `names`, and appends its index in `names` to
-              the row
-        last  read only that many bytes from the end of the file"""
+              the row"""
         header, wanted = self.header(name, hint), (*columns, keep[0]) if keep else columns
         if missing := [column for column in wanted if column not in header]:
             raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}")
@@ -105,7 +102,7 @@ class Run:
         places = {word: str(place) for place, word in enumerate(keep[1])} if keep else {}
         numbers, rows = [], []
         try:
-            for number, cells in self.lines(name, last):
+            for number, cells in self.lines(name):
                 chosen = [cells[index] for index in indices]
                 if keep:
                     chosen[-1] = places.get(chosen[-1])
@@ -150,17 +147,16 @@ class Run:
         except FileNotFoundError:
             raise ScriptError(f"{self}: no {name}; {hint}") from None
 
-    def lines(self, name, last=None):
-        """Yields (number, cells) of the whole lines below the header of a log; with `last`, of those in that many bytes
-        at its end, whose numbers are 0. ScriptError, with the line, where a row has not the header's cells, and, once
-        all lines of a whole log are taken, unless they are one trajectory, as CsvWriter::check() of src/io/csv.h has
-        it: steps never fall, every step before the last checkpoint has as many different rows as the first, and none
-        is missing that is due. Behind that checkpoint a kill tears rows."""
+    def lines(self, name):
+        """Yields (number, cells) of the whole lines below the header of a log. ScriptError, with the line, where a row
+        has not the header's cells, and, once all lines are taken, unless they are one trajectory, as CsvWriter::check()
+        of src/io/csv.h has it: steps never fall, every step before the last checkpoint has as many different rows as
+        the first, and none is missing that is due. Behind that checkpoint a kill tears rows."""
         header, steps, keys = self.header(name), [], []
         cells_of_key = 3 if header[1:2] == ["layer"] else 1
         with open(self.folder / name, "rb") as file:
             file.readline()
-            for number, line in zip(itertools.repeat(0) if last else itertools.count(2), whole_lines(file, last)):
+            for number, line in enumerate(whole_lines(file), start=2):
                 cells = line[:-1].split(",")
                 if len(cells) != len(header) or "\0" in line:
                     self._refuse(name, number, f"got {printable(line[:-1][:60])}; expected {len(header)} cells")
@@ -168,8 +164,7 @@ class Run:
                 if cells[0] == steps[0]:
                     keys.append(tuple(cells[:cells_of_key]))
                 yield number, cells
-        if not last:
-            self._check_steps(name, steps, len(set(keys)), int(self.record.get("steps", 0)))
+        self._check_steps(name, steps, len(set(keys)), int(self.record.get("steps", 0)))
 
     def _check_steps(self, name, steps, most, saved):
         """Refuses a log unless its rows, of these steps, are one trajectory: `most` rows a step, fewer only from step
@@ -206,8 +201,7 @@ class Run:
         return steps[due]
 
     def _refuse(self, name, number, what):
-        place = f"line {number}" if number else "near its end"
-        raise ScriptError(f"{self}: {name} {place}: {what}; restore the log, or train the run again", 1)
+        raise ScriptError(f"{self}: {name} line {number}: {what}; restore the log, or train the run again", 1)
 
     @functools.cached_property
     def record(self):
