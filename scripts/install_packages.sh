@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the packages for building, testing and plotting on Debian and Ubuntu, unless all are installed. On other
-# systems it prints a command that installs the packages, unless the tools are there.
+# systems it prints what to install, unless the tools are there.
 # Arguments are further packages: scripts/install_packages.sh [PACKAGE...]
 set -euo pipefail
 case ${1:-} in -h | --help) exec sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" ;; esac
@@ -10,19 +10,8 @@ packages=(g++ cmake make libopenblas-openmp-dev libcxxopts-dev nlohmann-json3-de
 
 if ! command -v apt-get >/dev/null; then  # CMake reports a missing library
   if type c++ cmake make python3 >/dev/null 2>&1 && python3 -c "import numpy, matplotlib" 2>/dev/null; then exit 0; fi
-  python="python3 python3-numpy python3-matplotlib"
-  devel="cxxopts-devel doctest-devel"
-  for install in \
-    "dnf install gcc-c++ cmake make openblas-devel json-devel $devel $python" \
-    "zypper install gcc-c++ cmake make libopenblas_openmp-devel nlohmann_json-devel $devel $python" \
-    "pacman -S gcc cmake make openblas cxxopts nlohmann-json doctest python python-numpy python-matplotlib" \
-    "apk add g++ cmake make openblas-dev cxxopts-dev nlohmann-json doctest-dev python3 py3-numpy py3-matplotlib" \
-    "brew install cmake openblas libomp cxxopts nlohmann-json doctest python numpy python-matplotlib"; do
-    command -v "${install%% *}" >/dev/null || continue
-    echo "[install] no apt-get here; try (nobody has): $install" >&2
-    exit 1
-  done
-  echo "[install] no apt-get here; install the equivalents of: ${packages[*]}" >&2
+  echo "[install] no apt-get here; install a C++20 compiler, CMake, make, OpenBLAS, OpenMP, cxxopts, nlohmann_json," \
+       "doctest, Python 3, numpy, matplotlib${*:+, $*}" >&2
   exit 1
 fi
 

@@ -149,9 +149,7 @@ class Scripts(CliTest):
                  'printf "$form$form"')
         for name, tools, path, code, says in (
                 (install, {"dpkg-query": twice, "apt-get": "exit 1"}, here, 0, ""),  # a package of two architectures
-                (install, {"brew": "exit 0"}, "/nowhere", 1,
-                 r"\[install\] no apt-get here; .*: brew install .* openblas .*\n"),
-                (install, {}, "/nowhere", 1, r"\[install\] no apt-get here; install the equivalents of: g\+\+ .*\n"),
+                (install, {}, "/nowhere", 1, r"\[install\] no apt-get here; install a C.* OpenBLAS, .*, matplotlib\n"),
                 # with all of them a build may go on
                 (install, dict.fromkeys(["c++", "cmake", "make", "python3"], "exit 0"), "/nowhere", 0, ""),
                 ("build.sh", {"dpkg-query": "echo installed"}, here, 1, r"\[build\] .*/somewhere/else.*rm -r build\n")):
