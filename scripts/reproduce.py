@@ -30,7 +30,7 @@ from lib.base.progress import clock
 from papers.lib import papers_run
 from papers.lib.papers import PAGE, config_of, experiment, names_of_experiments
 from papers.lib.papers_pictures import save
-from papers.lib.papers_results import file_of, load, of_data, rounded, text_of
+from papers.lib.papers_results import as_data, file_of, load, of_data, text_of
 from papers.lib.papers_tables import markdown
 
 
@@ -65,7 +65,7 @@ def results_of(name, module, args, folder):
     if args.redraw:
         return load(name)
     results = papers_run.run(module, config_of(name), args.out.absolute() / name, args.quick)
-    data = rounded(results, lambda results: block(name, module, results))
+    data = as_data(results)
     write_atomically(file_of(name, folder), text_of(data))
     return of_data(data)
 

@@ -19,7 +19,7 @@ from lib.logs import np
 from papers.lib.papers import CONFIGS
 
 FOLDER = CONFIGS / "results"
-DIGITS = (5, 7, 9, 12, 17)  # significant digits of a file's numbers: the first that shows what all of them show
+DIGITS = 9  # significant digits of a file's numbers: no two numbers of float32 have the same
 
 # What a probe has measured, an array (seeds, ...), and what theory expects, an array, a number or None.
 Probed = namedtuple("Probed", "measured law", defaults=[None])
@@ -71,21 +71,18 @@ class Runs:
 # ---- the file ---------------------------------------------------------------------------------------------------
 
 
-def as_data(results, digits=17):
-    """What JSON can hold of results, numbers rounded to so many significant digits."""
-    def convert(value):
-        return as_data(value, digits)
-
+def as_data(results):
+    """What JSON can hold of results, numbers rounded to DIGITS."""
     if isinstance(results, Runs):
-        return {"runs": convert(results.rows)}
+        return {"runs": as_data(results.rows)}
     if isinstance(results, Probed):
-        return convert(results._asdict())
+        return as_data(results._asdict())
     if isinstance(results, dict):
-        return {" | ".join(map(str, key)) if isinstance(key, tuple) else key: convert(value)
+        return {" | ".join(map(str, key)) if isinstance(key, tuple) else key: as_data(value)
                 for key, value in results.items()}
     if isinstance(results, (list, np.ndarray)):
-        return [convert(value) for value in results]
-    return float(f"{results:.{digits}g}") if isinstance(results, (float, np.floating)) else results
+        return [as_data(value) for value in results]
+    return float(f"{results:.{DIGITS}g}") if isinstance(results, (float, np.floating)) else results
 
 
 def of_data(data):
@@ -104,15 +101,6 @@ def key_of(name):
     """The tuple of a text such as "pre | 14", or the text."""
     parts = [int(part) if part.isdecimal() else part for part in name.split(" | ")]
     return tuple(parts) if len(parts) > 1 else name
-
-
-def rounded(results, shown):
-    """The data of results with as few digits as leave the text shown(results) as it is."""
-    for digits in DIGITS:
-        data = as_data(results, digits)
-        if shown(of_data(data)) == shown(results):
-            break
-    return data
 
 
 def text_of(data):
