@@ -13,6 +13,7 @@ from lib.base.command import Parser, ScriptError, main, printable
 from lib.base.files import write_atomically
 from lib.compare.comparison import comparison
 from lib.compare.groups import shared_settings
+from lib.compare.tables import parts_of
 from lib.figures.kinds import KINDS
 from lib.figures.layout import styled
 from lib.figures.output import file_bytes, output_path
@@ -38,31 +39,16 @@ def heading(group):
 
 
 def results(compared):
-    """The section of results: the table, the differences seed by seed and the remarks of compare.py. `compared`: as
-    comparison() returns it."""
-    rows = []
-    for entry in compared["runs"]:
-        metrics = [metric["text"] for metric in entry["metrics"].values()]
-        rows.append([heading(entry["group"]), text(", ".join(map(str, entry["seeds"]))), text(entry["status"]),
-                     f"{entry['params']:,}" if entry["params"] else "–", *map(metric_cell, metrics)])
-    titles = [metric["title"] for metric in compared["runs"][0]["metrics"].values()]
-    header = ["run", "seed", "status", "params", *titles]
-    pairs = [[text(pair[key]) for key in ("group", "partner", "difference", "text")] for pair in compared["paired"]]
+    """The section of results: the tables and the remarks of compare.py. `compared`: as comparison() returns it."""
     introduction = (
         "A lower loss is better (nats per character). grad first/last is the norm of block 1's gradient over that of "
         "the last block's: if it is far below 1, the first blocks hardly learn. growth is the stream's rms after the "
-        "last block over that after the first. ± is the standard error of the mean over seeds, without those that "
-        "diverged, unless all did.")
-    seed_by_seed = ("<h3>Seed by seed</h3>\n<p>Final validation loss of a run minus that of another: below 0 the run "
-                    "is better.</p>" + table(["run", "minus", "difference", ""], pairs, numbers=[2]))
-    return section("Results", introduction, table(header, rows, numbers=range(3, len(header))),
-                   seed_by_seed if pairs else "", bullets(remark["text"] for remark in compared["remarks"]))
-
-
-def metric_cell(metric):
-    """The cell of a metric, "2.550 ± 0.050", with the error in a style of its own."""
-    mean, *error = text(metric).split(" ± ")
-    return mean + "".join(f' <span class="spread">± {part}</span>' for part in error)
+        "last block over that after the first.")
+    first, *others = parts_of(compared)
+    differences = [f"<h3>{text(part.heading.rstrip(':'))}</h3>" + table(part.rows) for part in others]
+    return section("Results", introduction, table(first.rows, [heading(entry["group"]) for entry in compared["runs"]]),
+                   *(f'<p class="soft">{text(line)}</p>' for line in first.lines), *differences,
+                   bullets(remark["text"] for remark in compared["remarks"]))
 
 
 def drawn(title, caption, groups, read, plot):

@@ -17,9 +17,8 @@ from cli import LONG, CliTest, merged
 from made_runs import resolved
 from test_compare import SUMMARY
 
-import compare  # in scripts, which cli.py puts on the path
 from lib.base.keys import fields
-from lib.compare import comparison, labels
+from lib.compare import comparison, labels, tables
 from lib.logs.runs import Run
 
 FOLDERS = 1000 if LONG else 100
@@ -243,7 +242,7 @@ class Pairs(CliTest):
 
     def assert_printed_once(self, result):
         """Returns the number of differences in tables."""
-        pairs, parts = result["paired"], [*compare.parts_of_pairs(result)]
+        pairs, parts = result["paired"], [*tables.parts_of_pairs(result)]
         groups = {entry["label"]: entry["group"] for entry in result["runs"]}
         named = []  # (partner, group, difference) of each printed one
         for part in parts:

@@ -17,6 +17,7 @@ from made_runs import SCRIPTS, MadeRuns
 
 import report
 from lib.compare.comparison import comparison
+from lib.compare.tables import parts_of
 from lib.figures.kinds import KINDS
 from lib.logs.runs import find_runs
 
@@ -32,9 +33,10 @@ class Page:
         markup = re.sub('(?<=src="data:image/svg[+]xml;)[^"]*', "", re.sub(script, r"\1", content))
         markup = re.sub(r"<((?:meta|img|br|input)\b[^>]*)>", r"<\1/>", markup.removeprefix("<!DOCTYPE html>"))
         self.content, self.elements = content, ElementTree.fromstring(markup)
-        self.texts = {tag: self.texts_of(self.elements, tag) for tag in ("h2", "pre")}
+        self.texts = {tag: self.texts_of(self.elements, tag) for tag in ("h2", "h3", "pre")}
         self.texts["script"] = [text for _, text in re.findall(script, content)]
-        self.texts["note"] = self.texts_of(self.elements, "p[@class='note']")
+        for name in ("note", "soft"):
+            self.texts[name] = self.texts_of(self.elements, f"p[@class='{name}']")
         self.tables = [[[*self.texts_of(row, "th"), *self.texts_of(row, "td")] for row in table.iter("tr")]
                        for table in self.elements.iter("table")]
         self.images = [image.get("alt").split(": ")[0] for image in self.elements.iter("img")]
@@ -74,7 +76,8 @@ class Report(MadeRuns):
                          ["Layers and loss, step by step", "Results", "Pictures", "Samples", "Configs and machines"])
         self.assertEqual(page.images, PICTURES)
         self.assertEqual([row[:3] for row in page.tables[0]],
-                         [["run", "seed", "status"], ["pre", "1", "done"], ["other · post", "1", "done"]])
+                         [["run", "placement", "norm"], ["pre", "pre", "layernorm"],
+                          ["other · post", "post", "layernorm"]])
         # browsers drop the first one
         self.assertEqual(page.texts["pre"][0], "\n\nfirst line is empty & that stays\n\tTom\n")
         self.assertEqual([json.loads(config)["name"] for config in page.texts["pre"][1::2]], ["pre", "other"])
@@ -104,7 +107,8 @@ class Report(MadeRuns):
         for seed in (1, 2):
             self.make(f"p/seed-{seed}", steps=(0,), probe=True, train__seed=seed)
         page = self.report(lost, fresh, "p")
-        states = {row[0]: row[2] for row in page.tables[0][1:]}
+        titles, *rows = page.tables[0]
+        states = {row[0]: row[titles.index("status")] for row in rows}
         self.assertEqual(states, {"60 steps · lr 9": "diverged", "60 steps · lr 2": "stopped",
                                   "0 steps · lr 0.001": "probe"})
         self.assertIn(
@@ -191,15 +195,15 @@ class Figures(CliTest):
         with without_pictures():
             content = report.report(find_runs([self.path("runs")], "config.json"))
         page = Page(content)
-        for run, shown in zip(compared["runs"], page.tables[0][1:], strict=True):
-            self.assertEqual(shown, [run["label"], "1, 2, 3", "done", f"{run['params']:,}",
-                                     *(figure["text"] for figure in run["metrics"].values())])
-        (pair,) = compared["paired"]
-        self.assertEqual(page.tables[1][1:], [[pair[key] for key in ("group", "partner", "difference", "text")]])
+        parts = parts_of(compared)
+        self.assertEqual(page.tables, [[[*row] for row in part.rows] for part in parts])
+        self.assertEqual(page.texts["h3"], [part.heading.rstrip(":") for part in parts[1:]])
+        self.assertEqual(page.texts["soft"][-len(parts[0].lines):], [*parts[0].lines])
         self.assertEqual({remark["kind"] for remark in compared["remarks"]}, {"differs", "noise", "small_branch"})
         for remark in compared["remarks"]:
             self.assertIn(f"<li>{html.escape(remark['text'])}</li>", content)
         self.assertEqual(content.count("<li>"), len(compared["remarks"]))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -7,18 +7,22 @@ import shutil
 
 
 def text_table(rows):
-    """The lines of a table whose columns are separated by two blanks; in all but the first, numbers are aligned to the
-    right."""
-    def is_number(cell):
-        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
-
+    """The lines of a table whose columns are separated by two blanks."""
     lines = [""] * len(rows)
-    for index, column in enumerate(zip(*rows)):
+    for index, (column, is_right) in enumerate(zip(zip(*rows), are_right(rows))):
         width = max(map(len, column))
-        is_right = index > 0 and all(map(is_number, column[1:] or column))
         for row, cell in enumerate(column):
             lines[row] += ("  " if index else "") + (cell.rjust(width) if is_right else cell.ljust(width))
     return [line.rstrip() for line in lines]
+
+
+def are_right(rows):
+    """For each column whether it is aligned to the right: all but the first that hold nothing but numbers."""
+    def is_number(cell):
+        return cell == "" or cell in ("nan", "inf") or cell[0] in "0123456789+-≤"
+
+    first, *columns = zip(*rows)
+    return [False, *(all(map(is_number, column[1:] or column)) for column in columns)]
 
 
 def print_table(rows, indent=""):

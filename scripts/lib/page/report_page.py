@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from lib.base.command import printable
+from lib.base.tables import are_right
 
 FILES = Path(__file__).resolve().parent  # the template, its style and its script
 
@@ -36,17 +37,22 @@ def css_dash(dash):
     return "none" if dash == "-" else " ".join(f"{2.2 * length:.3g}" for length in dash[1])
 
 
-def table(header_html, rows_html, numbers=()):
-    """A table. The first cell of a row is its heading; `numbers`: indices of the columns aligned to the right."""
-    def cell(tag, column, content_html, scope=""):
-        alignment = ' class="number"' if column in numbers else ""
-        return f"<{tag}{scope}{alignment}>{content_html}</{tag}>"
+def table(rows, headings_html=()):
+    """A table of rows of texts, of which the first has the titles. The first cell of each other row is its heading;
+    `headings_html`: what to show there instead."""
+    styles, (titles, *body), lines = [' class="number"' * is_right for is_right in are_right(rows)], rows, []
+    head = "".join(f'<th scope="col"{style}>{text(title)}</th>' for title, style in zip(titles, styles))
+    for row, heading in zip(body, headings_html or [text(row[0]) for row in body]):
+        cells = "".join(f"<td{style}>{cell(content)}</td>" for content, style in [*zip(row, styles)][1:])
+        lines.append(f'<tr><th scope="row">{heading}</th>{cells}</tr>')
+    body_html = "\n".join(lines)
+    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body_html}\n</tbody>\n</table></div>'
 
-    head = "".join(cell("th", i, content, ' scope="col"') for i, content in enumerate(header_html))
-    body = "\n".join("<tr>" + cell("th", 0, row[0], ' scope="row"')
-                     + "".join(cell("td", i, content) for i, content in enumerate(row[1:], start=1)) + "</tr>"
-                     for row in rows_html)
-    return f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
+
+def cell(content):
+    """The text of a cell, "2.550 ± 0.050", with the error in a style of its own."""
+    mean, *error = text(content).split(" ± ")
+    return mean + "".join(f' <span class="spread">± {part}</span>' for part in error)
 
 
 def bullets(items):
