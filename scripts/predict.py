@@ -34,7 +34,7 @@ from lib.base.command import Parser, ScriptError, main, printable
 from lib.base.tables import print_csv, text_table
 from lib.logs import np, safetensors_io
 from lib.logs.run_text import require_text
-from lib.logs.runs import Run, find_runs
+from lib.logs.runs import find_runs
 from lib.logs.sites import HEAD_SITES, SITES
 from lib.theory.embedding_and_head import text_of_config
 from lib.theory.mean_field import TOLERANCE, allowed, first_step_fault, logged_sites, predict, resolved, tokens_of
@@ -171,7 +171,7 @@ def print_prediction(prediction, name):
 def run():
     """Reads the command line and prints the prediction or the comparison. Returns the exit code."""
     parser = Parser("predict", __doc__)
-    parser.add_argument("config", metavar="CONFIG", help="a config, or a run's config.json")
+    parser.add_argument("config", metavar="CONFIG", help="a config, or a run's folder")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides a key of the config")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="as CSV: layer,site,rms,grad_rms")
@@ -182,9 +182,7 @@ def run():
     options = parser.parse_args()
     if not options.tolerance >= 0:
         parser.error(f"--tolerance: got {options.tolerance}; expected a number from 0")
-    config, folder = resolved(options.config, options.set), Path(options.config).parent
-    if (folder / "summary.json").exists() and not any(setting.startswith("data.") for setting in options.set):
-        require_text(config["data"], Run(folder).text_hash, folder)
+    config = resolved(options.config, options.set)
     if options.against:
         return print_against(options.against, config, options.tolerance)
     prediction = predict(config)

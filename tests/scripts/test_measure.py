@@ -253,7 +253,8 @@ class Measure(CliTest):
         run = self.train("run", {"model": {"d_model": 64}, "train": {"steps": 2}})
         known, readers = run.summary["corpus_hash"], (
             ("measure.py", run.path, "--only", "lens"), ("measure.py", run.path, "--freeze"),
-            ("predict.py", run.file("config.json")), ("predict.py", "tiny.json", "--against", run.path),
+            ("predict.py", run.file("config.json")), ("predict.py", run.path),
+            ("predict.py", "tiny.json", "--against", run.path),
             ("plot.py", "layers", run.path, "--theory", "-o", "theory.svg"))
         for name, *arguments in readers:
             self.script(name, *arguments)

@@ -24,8 +24,8 @@ import contextlib
 import functools
 import json
 import math
-import os
 from collections import namedtuple
+from pathlib import Path
 
 from lib.base.command import ScriptError, argument, ask, printable
 from lib.base.keys import PLACEMENTS, placements
@@ -136,12 +136,17 @@ def tokens_of(config):
 
 
 def resolved(config, settings=()):
-    """The resolved config of a file, with the settings KEY=VALUE. ScriptError: as the program refuses them."""
+    """The resolved config of a file or a run's folder, with the settings KEY=VALUE. ScriptError: as the program refuses
+    them, or the run's text has changed and the settings name no other."""
     process = ask("config", argument(config), *(f"--set={setting}" for setting in settings), purpose="resolves configs")
     if process.returncode:
         lines = process.stderr.decode("utf-8", "replace").strip().split("\n")
         raise ScriptError("\n".join(map(printable, lines)), process.returncode)
-    return json.loads(process.stdout)
+    resolved_config, path = json.loads(process.stdout), Path(config)
+    folder = path if path.is_dir() else path.parent
+    if (folder / "summary.json").exists() and not any(setting.startswith("data.") for setting in settings):
+        require_text(resolved_config["data"], Run(folder).text_hash, folder)
+    return resolved_config
 
 
 @contextlib.contextmanager
@@ -224,9 +229,8 @@ def predicted(folder, narrow=False):
     """The prediction for a run folder's config before any training, a dict. Arrays over the layers 0 .. L: "rms" and
     "grad" (rms of the gradient) of the stream, "share", cos(x_0, x_l), and "tokens", the cosine of two tokens; over 1
     .. L: "entropy". "amplification"; "limits": {"rms", "grad"} as `allowed` has them for one seed. `narrow`: as for
-    `predict`. ScriptError: the run's text has changed."""
-    config = resolved(os.path.join(".", folder, "config.json"))
-    require_text(config["data"], Run(folder).text_hash, folder)
+    `predict`. ScriptError: as `resolved` has it."""
+    config = resolved(folder)
     prediction = predict(config, narrow=narrow)
     layers = prediction.layers
     rms, grad = np.array([values for (_, site), values in prediction.sites.items() if site == "stream"]).T
