@@ -22,9 +22,9 @@ batch of the config's seed). By layer l of the residual stream x_l, 0 the embedd
 RUN stands for its newest weights, with --step S for those that checkpoint.keep_every kept of step S. --steps shows the
 last layer at each kept step; --csv has a row for each step and layer, with the sharpness of the whole model in each.
 
-The program probes the weights once, unless an exchange file is given; the last two measures probe again, with perturbed
-weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves them out. JSON has null where a measure
-is not finite, as for a stream of zeros.
+The program probes the weights once, and verifies an exchange file instead; the last two measures probe again, with
+perturbed weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves the others out. JSON has null
+where a layer has no such measure, or one that is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559); it is for layernorm, rmsnorm and
 groupnorm. A norm divides each token's vector by that vector's own deviation (rmsnorm: its rms; groupnorm: one for each

@@ -40,7 +40,11 @@ class Model:
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.file, self.path = path, printable(path)
         self.vocabulary, self.text_hash = metadata.get("vocab"), metadata.get("corpus", "")
-        self.tensors = tensors if "act.0.stream" in tensors else self.dump()
+        if "act.0.stream" in tensors:  # an exchange file
+            self.tensors = tensors
+            self._ask(str(path), "sample", argument(path), "--length", "0")  # reads all of it, and needs no text
+        else:
+            self.tensors = self.dump()
         layers = range(self.config["model"]["n_layer"] + 1)
         self.streams = [self.tensors[f"act.{layer}.stream"].astype(float) for layer in layers]
 
@@ -56,13 +60,18 @@ class Model:
             if weights is not None:
                 floats = {key: array.astype(np.float32) for key, array in weights.items()}
                 safetensors_io.write(file, floats, {"step": self.step})
-            process = ask("probe", folder / "config.json", "--from", argument(file), "--dump", folder / "dump",
-                          "--out", folder / "probe", purpose="computes the tensors")
-            if process.returncode != 0:
-                last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
-                last = last.partition("; the rows are in ")[0]
-                raise ScriptError(printable(last.replace(name, self.path)), process.returncode)
+            self._ask(name, "probe", folder / "config.json", "--from", argument(file), "--dump", folder / "dump",
+                      "--out", folder / "probe")
             return safetensors_io.read(folder / "dump")[0]
+
+    def _ask(self, name, *arguments):
+        """Runs the program, which verifies the checksum of the file that it reads. ScriptError: its message, with the
+        model's path for the `name` in it."""
+        process = ask(*arguments, purpose="computes and verifies tensors")
+        if process.returncode != 0:
+            last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
+            last = last.partition("; the rows are in ")[0]
+            raise ScriptError(printable(last.replace(name, self.path)), process.returncode)
 
 
 def decoder_of(model, kind):
