@@ -40,6 +40,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
@@ -73,6 +74,7 @@ def train_all(runs, jobs, start, table):
                 break
             if table.locks.acquire(run):
                 waiting.remove(run)
+                run.started = time.time(), run.config["train"]["steps"] - steps_left(run)
                 errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", newline="\n")
                 children[start(run, errors)] = run, errors
         display.show(lambda: progress(runs, len(children), jobs))
@@ -148,7 +150,7 @@ def time_text(runs, jobs, start):
         return "all runs are done"
     runs, shares = zip(*((run, steps / run.config["train"]["steps"]) for run, steps in left))
     seconds = sweep_time.expected_seconds(runs, shares, jobs, start)
-    time = "no step could be timed" if seconds is None else f"about {sweep_time.duration(seconds)}"
+    time = "no step could be timed" if seconds is None else f"about {clock(seconds)}"
     return f"{counted(len(runs), 'run')} to train, {time} on {counted(usable_cores(), 'core')}"
 
 

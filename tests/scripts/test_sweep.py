@@ -78,7 +78,7 @@ MISTAKES = (
 Step = collections.namedtuple("Step", "options before stub env code trained table says error",
                               defaults=("", "", "", {}, 0, "", None, ".*", ""))
 # The shares of steps that are left, which test_stories() has printed, and what a dry run then says.
-TO_TRAIN = r"\n\({}\)\n{} to train, about 2 minutes on \d+ cores?\n\Z".format
+TO_TRAIN = r"\n\({}\)\n{} to train, about 1:40 on \d+ cores?\n\Z".format
 STORIES = {
     "a run that failed is tried again": (
         Step("--set train.lr=1e-3,1e-2", "mkdir out; touch out/lr=0.001", code=1, trained="lr=0.01",
@@ -235,7 +235,7 @@ class Runs(SweepTest):
         slow = {"train.steps": [4000], "model.n_layer": [1, 2], "train.lr": [0.1, 0.2, 0.3]}
         with mock.patch.multiple(sweep_time, SECONDS=0.2, LEAST=0.1):
             shown = self.script("sweep.py", self.file(grid=slow), "--dry-run", "--jobs", "2", "--out", "out").stdout
-        self.assertRegex(shown, r"\n6 runs to train, about \d+ (second|minute)s? on \d+ cores?\n\Z")
+        self.assertRegex(shown, r"\n6 runs to train, about \d+:\d\d on \d+ cores?\n\Z")
         self.assertFalse(os.path.exists(self.path("out")))
 
     def test_the_time_of_runs(self):
@@ -250,16 +250,26 @@ class Runs(SweepTest):
             seconds = sweep_time.expected_seconds(runs, [1] * 6, 3, None)
         in_steps = 20 + (1 * 30 + 300) / 30 / 3  # one evaluation of a batch, the last one of the whole split
         self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
-        for run, rows in ((runs[3], "1,9\n3,11\n11,19\n2"), (runs[4], "1,9")):
+
+    def test_the_time_left(self):
+        """Of three runs the first had a step when the sweep resumed it at 800, and ten more at 900: 10 seconds each."""
+        runs = [GridPoint("", {}, {}, {"train": {"steps": 20}}, pathlib.Path(self.path(f"{number}")))
+                for number in range(3)]
+        for run, rows in zip(runs, ("1,9\n3,11\n11,19\n2", "1,9")):
             run.folder.mkdir()
             (run.folder / "metrics.csv").write_text("step,seconds\n" + rows)
-        self.assertIsNone(sweep_time.seconds_left(runs[4:], 2))  # the row is torn
-        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:4], 2), in_steps - 19)  # a second a step
-        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:], 2), 2 * in_steps - 19)
-        runs[3].status, runs[3].summary = "done", {"seconds": 50}
-        self.assertAlmostEqual(sweep_time.seconds_left(runs[3:], 1), 100)
-        for seconds, words in ((0.2, "1 second"), (40, "40 seconds"), (400, "7 minutes"), (9000, "2.5 hours")):
-            self.assertEqual(sweep_time.duration(seconds), words)
+            os.utime(run.folder / "metrics.csv", (900, 900))
+            run.started = 800, 0
+        self.enterContext(mock.patch.object(sweep_time.time, "time", lambda: 940))
+        self.assertIsNone(sweep_time.seconds_left(runs[1:], 2))  # the row is torn
+        for started in (None, (800, 11), (896, 1)):  # waiting; without a step; just started
+            runs[0].started = started
+            self.assertIsNone(sweep_time.seconds_left(runs, 2))
+        runs[0].started = 800, 1
+        self.assertAlmostEqual(sweep_time.seconds_left(runs[:1], 2), 90 - 40)
+        self.assertAlmostEqual(sweep_time.seconds_left(runs, 2), 50 + 200)
+        runs[0].status, runs[0].summary = "done", {"seconds": 50}
+        self.assertAlmostEqual(sweep_time.seconds_left(runs, 1), 100)
 
     def test_named_values_set_several_keys(self):
         batch = {"small": {"train.batch_size": 2, "train.steps": 6},

@@ -44,7 +44,8 @@ class GridPoint:
     labels    {grid entry, or CASE: name of its value}
     config    the resolved config
     status    done, diverged, failed or interrupted; "" until the run has ended
-    summary   its summary.json; {} unless the run is done or diverged"""
+    summary   its summary.json; {} unless the run is done or diverged
+    started   (the time, the step that it had) when this sweep started it; None before"""
     name: str
     settings: dict
     labels: dict
@@ -52,6 +53,7 @@ class GridPoint:
     folder: Path = None
     status: str = ""
     summary: dict = dataclasses.field(default_factory=dict)
+    started: tuple = None
 
     def value(self, column):
         """The cell of a column: a label, or the value of a key in the config; of a key that has no effect, the value

@@ -1,5 +1,5 @@
 """The time that a sweep will take. Before it: some steps of each shape of its runs are trained, in as many copies at a
-time as the sweep trains runs. In it: from the runs that have ended and the steps that the others have logged."""
+time as the sweep trains runs. In it: from the runs that have ended and the time that others have taken for steps."""
 
 import contextlib
 import csv
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from lib.base.files import whole_lines
-from lib.base.progress import counted
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
+STARTING = 5.0  # seconds of a run until its start is a small part of them
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: at least, once two steps are logged; at most until they are
 ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
@@ -39,7 +39,7 @@ def expected_seconds(runs, shares, jobs, start):
 
 def seconds_left(runs, jobs):
     """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time. A run that has
-    logged no step is taken to last as long as the others on average; None if all are such."""
+    hardly begun is taken to last as long as the others on average; None if all are such."""
     ended = [run.summary["seconds"] for run in runs if "seconds" in run.summary]
     times = [time_of(run) for run in runs if not run.status]
     known = ended + [whole for whole, _ in times if whole is not None]
@@ -49,12 +49,15 @@ def seconds_left(runs, jobs):
 
 
 def time_of(run):
-    """(the seconds that a run will take, those left of them, in which evaluations already made still count) by the
-    steps that it has logged; (None, None) without."""
-    with contextlib.suppress(OSError):  # a text that is gone: the run will fail
-        if rows := logged(run.folder):
-            whole = run_seconds(run.config, mean_step(rows))
-            return whole, max(0.0, whole - rows[-1][1])
+    """(the seconds that a run will take, those left of them), by its steps since this sweep started it and the time up
+    to the last logged one, evaluations and logging included; (None, None) of a run that has hardly begun."""
+    rows = logged(run.folder) if run.started else []
+    if rows and rows[-1][0] > run.started[1]:
+        (begin, before), (step, _), steps = run.started, rows[-1], run.config["train"]["steps"]
+        end = os.path.getmtime(run.folder / "metrics.csv")
+        if end > begin + STARTING:
+            of_step = (end - begin) / (step - before)
+            return of_step * steps, max(0.0, of_step * (steps - step) - (time.time() - end))
     return None, None
 
 
@@ -122,10 +125,3 @@ def run_seconds(config, step):
     count = (train["steps"] - 1) // evaluation["every"] if evaluation["every"] else 0
     tokens_of_step = batch * train.get("grad_accum", 1)
     return step * (train["steps"] + FORWARD * (validation + count * partial) / tokens_of_step)
-
-
-def duration(seconds):
-    """A rounded duration in words: 40 seconds, 6 minutes, 3.5 hours."""
-    if seconds < 90:
-        return counted(max(1, round(seconds)), "second")
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
