@@ -188,11 +188,14 @@ class GroupsAndLabels(CompareTest):
                              len(chosen) == 2)
 
     def test_a_sweep_keeps_its_order_whatever_its_names_hold(self):
-        """Line separators in a cell begin no row of the sweep's table."""
+        """Line separators in a cell begin no row of the sweep's table. Runs of no sweep stand before, pre-norm first."""
         names = ["path=c,\u2028b", "path=b\x85,a", "path=a\x0bb"]
-        self.save(*(self.made(f"runs/{name}") for name in names))
+        self.save(*(self.made(f"runs/{name}", settings=POST if name == names[0] else {}) for name in names))
+        self.save(self.made("alone/a", settings=POST), self.made("alone/b"), self.made("zero"))
         self.write("runs/summary.csv", csv_text([["name", "train.lr"], *([name, name] for name in names)]))
-        self.assertEqual([run.folder.name for run in find_runs([self.path("runs")], "config.json")], names)
+        for folder, others in (("runs", []), ("", ["zero", "b", "a"])):
+            found = find_runs([self.path(folder)], "config.json")
+            self.assertEqual([run.folder.name for run in found], others + names)
 
     def test_a_text_is_its_hash(self):
         self.write("other.txt", "another text " * 100)

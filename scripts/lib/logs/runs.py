@@ -252,7 +252,8 @@ def _is_metric(key, value):
 
 def find_runs(paths, needed, unreadable=None):
     """The runs of these paths, each a run folder, a probe folder, or a folder that holds such folders one or two levels
-    down. Within one path pre-norm runs come first; those of a sweep's folder are in the order of its summary.csv.
+    down. Within one path runs in no sweep's folder come first, pre-norm before others, each as folders_below has them;
+    then those of sweeps, in the order of summary.csv.
     `needed`: the file that each run below a path must have. ScriptError: there is no run, or one is damaged; the
     message about a damaged run goes to the list `unreadable` instead if that is given."""
     runs, seen = [], set()
@@ -272,9 +273,15 @@ def find_runs(paths, needed, unreadable=None):
                     if unreadable is None:
                         raise
                     unreadable.append(str(error))
-        if not (path / "summary.csv").exists():
-            runs[before:] = sorted(runs[before:], key=lambda run: run.value(PLACEMENT) != "pre")
+        runs[before:] = sorted(runs[before:], key=_rank)
     return runs
+
+
+def _rank(run):
+    """The rank of a run among those of one path."""
+    if (run.folder.parent / "summary.csv").exists():
+        return 2
+    return 0 if run.value(PLACEMENT) == "pre" else 1
 
 
 def folders_below(path, needed):
