@@ -57,18 +57,22 @@ class Rules(unittest.TestCase):
         self.assertEqual(left(lambda step, p: 13.0, [one, lambda step, p: 4.0])[3], (1.0, 4.0))
         for late, at in ((1, 8), (2, 1)):  # one logged step behind is seen at the end, where none follows
             self.assertEqual(left(lambda step, p: 10.0 ** step, [lambda step, p, by=late: 10.0 ** (step - by)])[0], at)
+        infinite = faulty(math.inf, range(8), range(1, 8))  # which is no range
+        self.assertEqual(left(lambda step, p: 4.0, [infinite])[::3], (7, (1.0, 1.0)))
         swapped = [{"heads.csv": {1: {f"layer 1, head {head}": {"entropy": abs(first - head)} for head in (0, 1)}}}
                    for first in (0.1, 0.9)]
         self.assertEqual(departures(swapped[0], swapped[1:]), [])
 
     def test_sizes_of_columns(self):
         for column, before, inside, outside in (
-                ("train_loss", 2.0, 3.0, 3.2), ("token_cosine", 0.5, 0.8, 0.9), ("max_logit", 0.01, 8.0, 10.0),
+                ("train_loss", 2.0, 3.0, 3.2), ("token_cosine", 0.5, 0.8, 0.9),
+                ("token_cosine", 1.0, 1.0, 0.999), ("max_logit", 0.01, 8.0, 10.0),
                 ("nonfinite", 0, 0, 1)):
             log = {"train_loss": "metrics.csv", "max_logit": "heads.csv"}.get(column, "layers.csv")
             healthy = [lambda step, p, before=before: before]
             self.assertIsNone(left(lambda step, p, inside=inside: inside, healthy, log=log, column=column))
-            self.assertIsNotNone(left(lambda step, p, outside=outside: outside, healthy, log=log, column=column))
+            for out in (outside, math.nan, math.inf, -math.inf):
+                self.assertIsNotNone(left(lambda step, p, out=out: out, healthy, log=log, column=column), (column, out))
         for column, before in (("mean", 1.0), ("grad_abs_max", 1.0), ("rms", 0.0)):  # a bias starts at 0
             with self.subTest(column), self.assertRaisesRegex(ScriptError, "no row to compare with"):
                 left(one, [lambda step, p, before=before: before], column=column)

@@ -1,9 +1,9 @@
 """What moved first in a run: the columns of its logs by the step at which they leave the range of healthy runs, or that
 of the run's own first rows.
 
-A cell is out if its size is outside [lowest / 3, highest * 3] of the healthy runs' cells of its row and column, at its
-logged step and at the ones before and after, because runs of other seeds reach a phase a little earlier or later. A
-column leaves at the first logged step at which a third of its cells, and at least three if it has them, are out, and
+A cell is out if it is not finite, or its size is outside [lowest / 3, highest * 3] of the healthy runs' finite cells of
+its row and column, at its logged step and at the ones before and after, because runs of other seeds reach a phase a
+little earlier or later. A column leaves at the first logged step at which a third of its cells, and at least three if it has them, are out, and
 are so at the next one too (unless there is none, or nothing to compare): one cell in hundreds is out by chance."""
 
 import collections
@@ -105,23 +105,22 @@ def _range_place(place):
 
 
 def _judged(rows, beside, column):
-    """[(whether it is out, place, value, low, high)] of the cells of a column at a step that have counterparts."""
+    """[(whether it is out, place, value, low, high)] of the cells of a column at a step that have finite
+    counterparts."""
     size, ranges = SIZES.get(column, float), collections.defaultdict(list)
     for others in beside:
         for place, row in others.items():
-            if column in row:
-                ranges[_range_place(place)].append(_finite_or_infinite(row[column]))
-    largest = max((size(value) for values in ranges.values() for value in values if math.isfinite(value)), default=0)
+            if math.isfinite(row.get(column, math.nan)):
+                ranges[_range_place(place)].append(row[column])
+    largest = max((size(value) for values in ranges.values() for value in values), default=0)
     cells = []
     for place, row in rows.items():
         values = ranges.get(_range_place(place), ()) if column in row else ()
         if any(map(size, values)):  # a size of 0, as of a bias at the start, is no scale
             low, high = min(values), max(values)
             smallest, biggest = sorted(max(size(bound), ZERO * largest) for bound in (low, high))
-            own = max(size(_finite_or_infinite(row[column])), ZERO * largest)
-            cells.append((not smallest / FACTOR <= own <= biggest * FACTOR, place, row[column], low, high))
+            own = row[column]
+            is_inside = (math.isfinite(own)
+                         and smallest / FACTOR <= max(size(own), ZERO * largest) <= biggest * FACTOR)
+            cells.append((not is_inside, place, own, low, high))
     return cells
-
-
-def _finite_or_infinite(value):
-    return math.inf if math.isnan(value) else value
