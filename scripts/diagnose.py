@@ -5,17 +5,19 @@ first.
 
 A cell is out if it is outside [lowest / 3, highest * 3] of the healthy runs' cells of the same row and column, at its
 step and at the logged ones before and after. A column leaves at the first step at which a third of its cells (at
-least three, if it has them) are out, and are so at the next logged step too. Losses are compared as perplexities, the
-cosine of tokens by its distance from 1, heads with all heads of their layer; a logit below 3 counts as 3, any value that
-is not finite is out, and sizes below 1e-5 of the column's largest count as that.
+least three, if it has them) are out, and are so at the next logged step too, if there is one with cells to compare.
+Losses are compared as perplexities, the cosine of tokens by its distance from 1, heads with all heads of their layer; a
+logit below 3 counts as 3, any value that is not finite is out, and sizes below 1e-5 of the column's largest count as
+that. Rows whose healthy cells are all 0 or not finite are left out.
 
 HEALTHY is one run or more that are as the run should be, best with other seeds. Without any, the run's own rows before
 stand for them, the first ten at most; then a healthy run's columns leave too, as it learns, only later.
 
-A sign is seen at the first step at which a quarter of the rows that it is about show it.
+A sign is seen at the first step at which a quarter of the rows that it is about show it; one that a healthy run shows
+as early is none.
 
-Columns: both values, of the first row that is out; that row; and how many more rows of the column are out at that
-step."""
+The table: the `step` at which a `column` of a `log` leaves; its value in the `run` in the first `row` that is out then;
+its range in the `healthy run` (`2 healthy runs`; without any, the `first rows`); and how many `more` rows are out."""
 
 import sys
 from pathlib import Path
@@ -35,7 +37,7 @@ EXAMPLES = """examples:
 
 def rows_of(found, title):
     """The table of departures; `title`: of the column with their ranges."""
-    rows = [("step", "log", "column", "run", title, "first", "more")]
+    rows = [("step", "log", "column", "run", title, "row", "more")]
     for entry in found:
         texts = dict.fromkeys(f"{value:.3g}" for value in (entry.low, entry.high))
         rows.append((str(entry.step), entry.log, entry.column, f"{entry.value:.3g}", " to ".join(texts), entry.place,

@@ -91,7 +91,7 @@ class Command(MadeRuns):
         seeds = [self.make(f"seed{seed}", steps=(1, 2, 3, 4), train__seed=seed) for seed in (2, 3)]
         done = self.call("diagnose.py", "ill", *seeds)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"(?m)^step +log +column +run +2 healthy runs +first +more\n"
+        self.assertRegex(done.stdout, r"(?m)^step +log +column +run +2 healthy runs +row +more\n"
                          r"4 +layers.csv +branch_share +nan +0.25 +layer 1, site attn_out +5$")
         self.assertIn("\n4,layers.csv,branch_share,nan,", self.call("diagnose.py", "--csv", "ill", *seeds).stdout)
         done = self.call("diagnose.py", *seeds, "ill")
