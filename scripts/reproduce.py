@@ -7,11 +7,11 @@ The results are written to OUT/results/NAME.json, and from that file the tables 
 --write-page to configs/papers/results and to the page itself. --redraw runs nothing and takes the results that are in
 configs/papers/results.
 
-Started again, it uses what is in OUT. A run that is done is used whatever its age. A change of its config that
-makes another run is an error; only more train.steps are allowed, and trained. A probe is used if its config and number
-of seeds are the same and it is newer than the program; a measure if it is newer than the run, the program and the file
-that defines it. --quick has the same rules and, by default, an OUT of its own. Delete the folder OUT/NAME to repeat an
-experiment.
+Started again, it uses what is in OUT. A run that is done is used whatever its age; more train.steps are trained, and a
+config that has changed in more than `train --help` allows with --resume is an error. A probe is used if its config and
+number of seeds are the same and it is newer than the program; a measure of a trained run if it is newer than the run,
+the program and every script. --quick has the same rules and, by default, an OUT of its own. Delete the folder OUT/NAME
+to repeat an experiment.
 """
 
 import math

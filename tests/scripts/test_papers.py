@@ -345,17 +345,16 @@ class Measured(CliTest):
         bears = 2 / train["lr"] * (1 + train["beta1"]) / (1 - train["beta1"])
         self.assertAlmostEqual(spikes.curvature(run) * bears / bent, 1, delta=0.1)
 
-    def test_a_measure_is_repeated_if_the_run_or_the_program_or_its_file_is_newer(self):
+    def test_a_measure_is_repeated_if_the_run_or_the_program_or_a_script_is_newer(self):
         folder, calls = Path(self.train("run").path), []
-        source, program = Path(self.write("measure.py", "")), Path(self.write("program", ""))
+        source, program = Path(self.write("scripts/lib/model/below.py", "")), Path(self.write("program", ""))
 
         def steps(run):
             calls.append(run)
             return run.summary["steps"]
 
         def measured():
-            with mock.patch.object(papers_run.inspect, "getfile", lambda _: source), \
-                    mock.patch.object(papers_run, "program", lambda: program):
+            with mock.patch.multiple(papers_run, ROOT=source.parents[3], program=lambda: program):
                 self.assertEqual(papers_run.measured_once(folder, "steps", steps), 25)
             return len(calls)
 

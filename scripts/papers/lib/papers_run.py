@@ -4,16 +4,15 @@ folder, quick) first. Quick: tiny models, a few steps, fewer seeds; the same cod
 An earlier call's results in the out folder are used again, by the same rules with quick as without. reproduce.py gives
 quick calls an out folder of their own by default, so that neither takes the other's:
 
-  trained runs   by scripts/sweep.py: a run that is done is not trained again; a config that has changed in more
-                 than `train --resume` allows is an error; more train.steps are trained
+  trained runs   by scripts/sweep.py: a run that is done is not trained again; more train.steps are trained; a
+                 config that has changed in more than `train --help` allows with --resume is an error
   probes         used again if their probed.json has the same resolved config and number of seeds, and is newer than
                  the program
   measures       of trained runs, measured_NAME.json in a run's folder: used again if newer than the run, the program
-                 and the measure's source file; measures of probes are not kept
+                 and every script; measures of probes are not kept
 """
 
 import csv
-import inspect
 import json
 import re
 import subprocess
@@ -98,7 +97,7 @@ def sweep(config, out, quick, **measures):
 def measured_once(folder, name, measure):
     """measure(run), kept in the run's folder as measured_NAME.json; see the rules at the top."""
     kept = folder / f"measured_{name}.json"
-    sources = (folder / "summary.json", program(), inspect.getfile(measure))
+    sources = (folder / "summary.json", program(), *(ROOT / "scripts").rglob("*.py"))
     if not kept.exists() or last_change(kept) <= last_change(*sources):
         write_atomically(kept, json.dumps(np.asarray(measure(Run(folder)), float).tolist()))
     return json.loads(kept.read_text(encoding="utf-8"))
