@@ -94,7 +94,7 @@ def set_scale(axes, scale):
         axes.set_yticks([])
         nothing_finite(axes)
         return
-    axes.set_yscale(scale.kind, **({"linthresh": 1} if scale.kind == "symlog" else {}))
+    axes.set_yscale(scale.kind)
     axes.set_yticks(*zip(*scale.ticks))
     axes.set_ylim(scale.low, scale.high)  # which a tick at the edge may have moved
     axes.minorticks_off()

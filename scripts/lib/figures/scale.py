@@ -13,7 +13,7 @@ PLAIN = (1e-3, 1e5)  # numbers between these are written without a power of ten
 TICK_DIGITS = {0.7: range(1, 10), 1.2: (1, 2, 3, 5, 7), 2.5: (1, 2, 5), math.inf: (1,)}
 FAR = 100  # a value of a diverged run is drawn up to so many times the others' largest, and down to so many below
 
-# The limits of an axis, its kind ("linear", "log", or "symlog": linear from -1 to 1), and [(place, text)] of its ticks.
+# The limits of an axis, its kind ("linear" or "log"), and [(place, text)] of its ticks.
 Scale = namedtuple("Scale", "low high kind ticks")
 
 
@@ -27,8 +27,8 @@ def tick_text(value, plain=PLAIN):
     return f"{mantissa[:-1]}{power}" if mantissa in ("1", "-1") else f"{mantissa}×{power}"
 
 
-def scale_between(low, high, kind="linear", most=6):
-    """The Scale with these limits. `most`: about the largest number of ticks of a linear one."""
+def scale_between(low, high, kind="linear"):
+    """The Scale with these limits."""
     plain = PLAIN
     if not low < high or kind == "log" and low <= 0:
         raise ScriptError(f"--ylim: got {low:g},{high:g}; expected LOW,HIGH with LOW < HIGH"
@@ -39,21 +39,17 @@ def scale_between(low, high, kind="linear", most=6):
         places = ticker.LogLocator(subs=digits, numticks=20 if len(digits) > 1 else 8).tick_values(low, high)
         if not (low > PLAIN[0] and high < PLAIN[1]):  # all ticks are plain, or all are powers of ten
             plain = (math.inf, math.inf)
-    elif kind == "symlog":
-        apart = max(1, round(math.log10(max(-low, high)) / 4))
-        powers = [10.0 ** power for power in range(apart, 300, apart)]
-        places = [*(-power for power in powers[::-1]), 0, *powers]
     else:
-        places = ticker.MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high)
+        places = ticker.MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
     rounding = 0 if kind == "log" else 1e-9 * (high - low)
     return Scale(low, high, kind, [(float(place), tick_text(float(f"{place:.12g}"), plain)) for place in places
                                    if low - rounding <= place <= high + rounding])
 
 
 def scale_of(values, log=None, limits=None):
-    """The Scale for a list of arrays; None if nothing is finite. `log`: whether it is logarithmic; None: if values span
-    more than a factor of 10 or, having both signs, exceed 1000 ("symlog"). `limits`: (low, high) to use instead of
-    those that hold all values."""
+    """The Scale for a list of arrays; None if nothing is finite. `log`: whether it is logarithmic; None: if values,
+    none of them negative, span more than a factor of 10. `limits`: (low, high) to use instead of those that hold all
+    values."""
     values = np.concatenate([np.ravel(array) for array in values])
     values = values[np.isfinite(values)]
     positive = values[values > 0]
@@ -65,8 +61,6 @@ def scale_of(values, log=None, limits=None):
     kind = "linear"
     if positive.size and least >= 0 and (log or log is None and high > 10 * positive.min()):
         kind = "log"
-    elif log is not False and max(-least, high) > 1000:
-        kind = "symlog"
     if limits:
         return scale_between(*limits, kind)
     if kind == "log":
