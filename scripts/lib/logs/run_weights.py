@@ -19,14 +19,13 @@ def newest_weights(path):
         return path, *safetensors_io.read(path)
     files = [path / name for name in FILES if (path / name).exists()]
     if not files:
-        raise ScriptError(f"[run] {printable(path)}: {_why_none(path)}")
-    try:
-        file = max(files, key=step_of)
-        return file, *safetensors_io.read(file)
-    except ValueError as error:
-        others = " or ".join(printable(other) for other in files if other.name not in str(error))
-        advice = f"; instead of the run's folder, name another file of it: {others}" if others else ""
-        raise ValueError(f"{error}{advice}") from None
+        run = Run(path)
+        why = f"none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first checkpoint, has some"
+        if tensor := first_nonfinite(run):
+            why = f"it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its first checkpoint"
+        raise ScriptError(f"[run] {run}: has no weights: {why}")
+    file = max(files, key=step_of)
+    return file, *safetensors_io.read(file)
 
 
 def kept_weights(run, step=None):
@@ -55,17 +54,3 @@ def branch_progress(config, metadata):
     1). Infinite without such a warm-up; before the first step it is that of the first."""
     warmup_steps = config.get("train", {}).get("branch_warmup_steps", 0)
     return max(1, int(metadata.get("step", 0))) / warmup_steps if warmup_steps else math.inf
-
-
-def _why_none(folder):
-    """The reason why a run folder has no weights."""
-    if not (folder / "config.json").exists():
-        inside = sorted(file.parent.name for file in folder.glob("*/config.json"))
-        runs = f", but runs; name one of them: {printable(', '.join(inside[:5]))}" if inside else ""
-        return "is no run; it has no config.json" + runs
-    run = Run(folder)
-    if tensor := first_nonfinite(run):
-        return (f"has no weights: it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its "
-                "first checkpoint; train it again, e.g. with a lower train.lr")
-    return (f"has no weights: none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first "
-            "checkpoint, has some")
