@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Recomputes exchange files of `normscope probe --dump` in PyTorch (float64) and prints the largest differences.
 
-Activations, logits and loss: ||a - b|| / ||b||. Gradients: ||a - b|| / max(||b||, 0.03 * the largest gradient norm
-of their kind: of parameters, or of sites), since a gradient that is 0 in theory has no relative error.
+a is the file's tensor, b PyTorch's. Activations, logits and loss: ||a - b|| / ||b||. Gradients: ||a - b|| / max(||b||,
+0.03 * the largest ||b|| of gradients of their kind: of parameters, or of sites), since a gradient that is 0 in theory
+has no relative error. The file's tensors are float32, so errors of 1e-4 are allowed. Exit code 1 if one is larger, or a
+tensor is missing, superfluous or of another shape.
 """
 
 import json

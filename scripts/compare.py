@@ -2,19 +2,22 @@
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
 A run that was stopped or is still training gives means what it has logged, which is no final loss, and no difference.
-Rows of a sweep are called by the keys that vary, other runs by their folder, or their `name` if that was set.
+Rows of a sweep are called by the keys that vary, other runs by their folder, or by their `name` if that was set and is
+no other row's; the keys that vary stand beside it if they are four at most and tell all rows apart.
 
 Below the table, final losses are subtracted seed by seed, over the seeds, at least two, that are done in both configs.
 A difference is the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance
 alone makes one as large in at most one case of 20 (Student's t): tables mark it by an asterisk, lists say so.
 
-With placement as the first varied key and pre as the base, post, L 12 is compared with pre, L 12, so that only the
-placement differs. The rule: a config is compared with the one that has the base's value of the first varied key and the
+With placement as the compared key and pre as the base, post, L 12 is compared with pre, L 12, so that only the
+placement differs. The rule: a config is compared with the one that has the base's value of the compared key and the
 same other keys; if there is none, with the first earlier config that differs from it in one key, else with the base. So
 pre, L 12, with which another is compared, is itself compared with nothing. A repeat of a config is compared with its
-earlier run. The first varied key is the first in the order of labels: keys with words, named grid entries, other keys.
-Where the best learning rates of two configs differ, the configs are also compared at these. Remarks say how the configs
-differ, which results stand out, and what cannot be concluded.
+earlier run. The compared key is --by, or that of a value given as --base, else the first that varies, in the order of
+labels: keys whose value alone is the label (post, rmsnorm, sgd), named entries of a grid, other keys (L 12, schedule
+linear). The best learning rate of a config is compared with its next best, and configs that differ in it are compared
+at the best of each; both need two seeds or more, all done. Remarks say how the configs differ, which results stand out,
+and what cannot be concluded.
 
 Losses are in nats per character. final val: final_val_loss of each run's summary.json, the loss of the whole validation
 text after the last step; best val: the lowest during training, on eval.batches; grad first/last: gradient norm of block
@@ -24,9 +27,10 @@ text after the last step; best val: the lowest during training, on eval.batches;
 row, but at least the low median of s over the rows; a ratio is taken by its logarithm. A comment below the table holds
 what its rows ask for: seeds, text, a hash of each config, and the keys that are not at their defaults. --check holds
 each folder to a file that has such a table, in a line: how many means are as asked, and what is not. Rows are matched
-by their keys. A row counts if no key and not the text differs and three seeds are done (or as many as the range has, if
-fewer), whatever their numbers. Take ranges of five seeds or more: those of three are too narrow now and then. Equal
-trajectories in two folders are named: runs of the same seeds, or copies. The exit code is 1 unless all is as asked."""
+by their keys. A row counts if no key and not the text differs and three seeds are done or diverged (or as many as the
+range has, if fewer), whatever their numbers. Take ranges of five seeds or more: those of three are too narrow now and
+then. Equal trajectories in two folders are named: runs of the same seeds, or copies. The exit code is 1 unless all is
+as asked."""
 
 import collections
 import json
@@ -147,8 +151,7 @@ def main(arguments=None):
                         help="the reference (default: the first run): a row by its label or folder, whose value of the "
                         "compared key is subtracted in each setting of the others; or a value, such as peri or "
                         "\"L 6\", whose key is then the compared one")
-    parser.add_argument("--by", metavar="KEY", help="the compared key, such as train.warmup_steps (default: the first "
-                        "that varies)")
+    parser.add_argument("--by", metavar="KEY", help="the compared key, such as train.warmup_steps (default: as above)")
     parser.add_argument("--metric", metavar="NAME", default="final_val_loss",
                         help="a number of summary.json, whose differences are shown instead of final val's")
     parser.add_argument("--speed", action="store_true", help="add tokens/s, which --csv and --json always have")

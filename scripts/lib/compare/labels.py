@@ -87,16 +87,17 @@ def config_stems():
 
 
 def keys_that_vary(groups):
-    """The keys and grid entries of configs.chosen_among in the order of labels: keys with word values, grid entries,
-    other keys, and last the keys that the entries' names stand for. Placement and norm if groups do not differ."""
+    """The keys and grid entries of configs.chosen_among in the order of labels: keys whose value alone is the label,
+    grid entries, other keys, and last the keys that the entries' names stand for. Placement and norm if groups do not
+    differ."""
     chosen = chosen_among([group.config for group in groups]) or {PLACEMENT, NORM}
     entries = {entry: group.config.named_keys[entry] for group in groups for entry in group.config.names
                if entry in chosen}
     set_by_entries = set(itertools.chain(*entries.values()))
     free = [key for key in fields() if key in chosen and key not in set_by_entries]
-    words = [key for key in free if fields()[key].get("x-label") == "{}"]
-    others, last = [key for key in free if key not in words], [key for key in fields() if key in set_by_entries]
-    return [*words, *entries, *others, *last]
+    bare = [key for key in free if fields()[key].get("x-label") == "{}"]
+    others, last = [key for key in free if key not in bare], [key for key in fields() if key in set_by_entries]
+    return [*bare, *entries, *others, *last]
 
 
 def joined(group, keys=None):
