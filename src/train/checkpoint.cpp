@@ -35,11 +35,12 @@ void write_figure(Metadata& metadata, const char* name, std::uint64_t hash) { me
 template <class Number>
 void write_figure(Metadata& metadata, const char* name, Number figure) {
   char digits[32];
-  metadata[name] = {digits, std::to_chars(digits, digits + sizeof digits, figure).ptr};
+  const char* end = std::to_chars(digits, digits + sizeof digits, figure).ptr;
+  metadata[name] = std::isnan(figure) ? "nan" : std::string_view(digits, end);  // the sign of a NaN means nothing
 }
 template <class Number>
 void write_figure(Metadata& metadata, const char* name, const std::optional<Number>& figure) {
-  if (figure && std::isfinite(*figure)) write_figure(metadata, name, *figure);
+  if (figure) write_figure(metadata, name, *figure);
 }
 
 template <class Number>

@@ -209,7 +209,8 @@ bool Trainer::take(Step& step) {
   } else if (!skip(step)) {
     return false;
   }
-  const float hashed[2] = {step.result->loss, step.result->grad_norm()};
+  const auto without_sign = [](float x) { return std::isnan(x) ? std::numeric_limits<float>::quiet_NaN() : x; };
+  const float hashed[2] = {without_sign(step.result->loss), without_sign(step.result->grad_norm())};
   record_.trajectory_hash = fnv1a(hashed, sizeof hashed, record_.trajectory_hash);
   record_.steps = step.number;
   record_.final_train_loss = step.result->loss;

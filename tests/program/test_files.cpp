@@ -13,6 +13,7 @@
 #include "io/csv.h"
 #include "io/utf8.h"
 #include "messages.h"
+#include "train/checkpoint.h"
 
 using namespace normscope;
 using namespace normscope::testing;
@@ -248,4 +249,17 @@ TEST_CASE("machine: the limits are those of the process's control groups and of 
                 {group + "cpu,cpuacct/cpu.cfs_quota_us", "300000\n"},
                 {group + "cpu,cpuacct/cpu.cfs_period_us", "100000\n"},
                 {group + "memory/job/memory.limit_in_bytes", "1048576\n"}}) == std::pair(3.0, 1048576.0));
+}
+
+TEST_CASE("a checkpoint keeps figures that are not finite: those of a skipped step whose evaluation was interrupted") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  RunRecord kept, read;
+  kept.final_train_loss = infinity;
+  kept.unlogged_grad_norm = -nan;
+  CHECK(kept_figures(kept).at("unlogged_grad_norm") == "nan");
+  set_figures("checkpoint.safetensors", kept_figures(kept), read);
+  CHECK(read.final_train_loss == infinity);
+  CHECK(std::isnan(read.unlogged_grad_norm.value_or(0)));
+  CHECK(read.growth == std::nullopt);
 }
