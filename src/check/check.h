@@ -4,8 +4,8 @@
 // comparison with derivatives of these equations or with double. All but the last hold for any weights: the law of
 // precision is tried on the config's first weights with their gains moved, the others on weights drawn by Xavier's
 // rule; the last is about the first weights themselves. Limits are constants. A law that does not apply to a
-// config, or says "chaotic", is no failure. A fault in the wiring breaks at least one law, as
-// tests/program/test_check_teeth.py shows by planting faults.
+// config, or says "chaotic", is no failure. A fault in the wiring of one model breaks at least one
+// law, as tests/program/test_check_teeth.py shows by planting faults; lists of placements are read elsewhere.
 //
 // To add a law: a function in identities.cpp, laws.cpp or equations.cpp, its declaration and a row of checks() in
 // check.cpp, before the first weights' (documents cite laws by number), and planted faults in that test.

@@ -1,7 +1,8 @@
 // Every site of a pass against its equation.
 //
-// The equations are a second implementation on purpose: they use neither the tables of placements and norms
-// nor the kernels (the naive ones compute the engine's doubles). Each equation starts from the pass's own
+// The equations are a second implementation on purpose: they use no kernel (the naive ones compute the
+// engine's doubles), and of the tables of placements and norms only what is no arithmetic: which norms have
+// running statistics or can be detached. Each equation starts from the pass's own
 // values of earlier sites, so an error shows at the site where it arises.
 #include <algorithm>
 #include <cmath>

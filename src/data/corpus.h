@@ -58,7 +58,7 @@ struct Corpus {
 // a file is no character. `context` is T: a
 // training sequence takes T+1 characters. `known` becomes the vocabulary if it has all characters of the
 // text: that of the model which is to read the text. A byte of text takes at most 5 bytes of memory, 4 for
-// its token and 1 for the file. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too
+// its token and 1 for the file; 6 are asked for. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too
 // large for the free memory; a part that is too short.
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context, const Vocabulary& known = {});

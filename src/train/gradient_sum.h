@@ -16,7 +16,8 @@ class GradientSum {
   // Gradients have `size` numbers. Keeps a reference to `ranks`.
   GradientSum(Index size, const Ranks& ranks);
 
-  // Adds micro-batches [first, first + count); rank r has that of first + r in `gradients`.
+  // Adds micro-batches [first, first + count): rank r < count has that of first + r in `gradients`; what other
+  // ranks have there is sent too, and not added.
   void add(const std::vector<float>& gradients, Index first, Index count);
 
   // gradients = the sum, on all ranks.

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Plants faults in the engine, one at a time, and requires that each is caught: by `normscope check`, or by a named
-test if the fault lies in training, which `check` does not see.
+test if the fault lies in what `check` does not see: training, sampling, lists of placements, a norm over more sequences
+than it takes.
 
 A fault is an edit of one source file. The edited files are compiled anew and linked before the library of the build
 under test. The resulting program plants the fault that PLANTED_FAULT names and checks a config whose wiring the fault

@@ -1,5 +1,6 @@
-// Fused causal multi-head attention (Vaswani et al. 2017): scores of one head and 16 or 32 queries exist
-// at a time (in the backward 64), and almost nothing above the diagonal is computed.
+// Fused causal multi-head attention (Vaswani et al. 2017): scores of one head and 16 or 32 queries with all
+// their keys exist at a time (in the backward 64 queries), and almost nothing above the diagonal is computed.
+// Unlike FlashAttention, keys are not cut into tiles, so softmax is not computed online.
 //
 //   S = Q Kᵀ / sqrt(D), query t sees keys 0..t;  P = softmax(S);  O = (P∘M) V, M the dropout mask
 //

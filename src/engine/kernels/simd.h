@@ -21,7 +21,7 @@
 namespace normscope {
 
 // Serial kernels: each works on the range it is given, in one thread. kernels/arguments.h has the
-// formulas of norms, softmax and activations, kernels/update_rules.h those of updates.
+// formulas of norms and softmax, core/types.h those of activations, kernels/update_rules.h those of updates.
 // The drivers in kernels/rows.h and kernels/pointwise.h, and the optimiser, cut the work.
 template <class Real>
 struct KernelTable {
