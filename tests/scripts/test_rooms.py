@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The rooms of scripts/lib: files import only rooms that stand above theirs in the list of scripts/README.md; nothing
-imports a command, but torch_model, which users import too."""
+"""The rooms of scripts/lib: files import only their own room and those that MAY_IMPORT names, all of which stand above
+theirs in the list of scripts/README.md; nothing imports a command, but torch_model, which users import too."""
 
 import ast
 import sys
