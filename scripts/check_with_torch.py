@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from torch_model import Transformer, measure  # first: it says where torch is to be had
 
-from lib.base.command import Parser, ScriptError
+from lib.base.command import Parser, ScriptError, main, printable
 from lib.logs import np, run_weights, safetensors_io
 
 import torch
@@ -61,13 +61,14 @@ def report(path, errors, tolerance):
     """Prints the worst tensors of a file, NaNs first. Returns whether all are within tolerance; a NaN is not."""
     order = sorted(errors, key=lambda name: np.inf if np.isnan(errors[name]) else errors[name], reverse=True)
     bad = [name for name in order if not errors[name] <= tolerance]
-    print(f"{path}: {len(errors)} tensors, {len(bad)} above {tolerance:g}")
+    print(f"{printable(path)}: {len(errors)} tensors, {len(bad)} above {tolerance:g}")
     for name in order[:WORST]:
-        print(f"  {errors[name]:9.2e}  {name}{'   <-- FAILS' if name in bad else ''}")
+        print(f"  {errors[name]:9.2e}  {printable(name)}{'   <-- FAILS' if name in bad else ''}")
     return not bad
 
 
-def main():
+def run():
+    """Reads the command line and reports on each file. Returns the exit code."""
     parser = Parser("torch", __doc__)
     parser.add_argument("files", metavar="FILE", nargs="+", help="an exchange file")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error allowed (default: %(default)g)")
@@ -79,10 +80,10 @@ def main():
             errors = differences(tensors, recompute(tensors, metadata))
             good &= report(path, errors, arguments.tolerance)
         except (ScriptError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-            print(f"[torch] {path}: {' '.join(str(error).split())}", file=sys.stderr)
+            print(printable(f"[torch] {path}: {' '.join(str(error).split())}"), file=sys.stderr)
             good = False
-    sys.exit(0 if good else 1)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    main(run, "torch")

@@ -25,7 +25,7 @@ except ImportError as import_error:
     advice = f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ..."
     restart(import_error, advice, topic="torch")
 
-from lib.base.command import Parser, ScriptError, printable
+from lib.base.command import Parser, ScriptError, main, printable
 from lib.base.keys import require_every_key
 from lib.logs import run_weights
 from lib.model.forward import Decoder
@@ -117,11 +117,15 @@ def load(path, dtype=torch.float32):
     return model.eval(), vocab
 
 
-def main():
+def run():
+    """Reads the command line, loads the model and prints its size and kind."""
     parser = Parser("torch", "Load a normscope model into PyTorch and print its size and kind.")
     parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
     arguments = parser.parse_args()
-    model, vocab = load(arguments.model)
+    try:
+        model, vocab = load(arguments.model)
+    except (RuntimeError, ValueError, LookupError) as error:
+        raise ScriptError(printable(" ".join(str(error).split())), 1) from None
     count = sum(parameter.numel() for parameter in model.parameters())
     placement = model.config["norm_placement"]
     placement = placement if isinstance(placement, str) else json.dumps(placement)
@@ -131,8 +135,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ScriptError, OSError, RuntimeError, ValueError, KeyError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(getattr(error, "code", 1))
+    main(run, "torch")

@@ -158,8 +158,11 @@ class BranchWarmUp(CliTest):
         tensors["tokens"][0, 0], metadata["checksum"] = 10_000, ""
         write_safetensors(self.path("unknown"), tensors, metadata)
         self.dumped("bf16", "--set", "train.precision=bf16")
+        script = os.path.join(ROOT, "scripts", "check_with_torch.py")
+        closed = self.call("-c", f"{sys.executable} {script} step >&-", program="sh")
+        self.assertRegex(closed.stderr, r"\A\[torch\] output: stdout is closed.*\n\Z")
         for name, says in (("unknown", "out of (range|bounds)"), ("bf16", "dump with --set train.precision=fp32")):
-            refused = self.call(os.path.join(ROOT, "scripts", "check_with_torch.py"), name, program=sys.executable)
+            refused = self.call(script, name, program=sys.executable)
             self.assertEqual((refused.returncode, refused.stderr.count("\n")), (1, 1), refused.stderr)
             self.assertRegex(refused.stderr, rf"^\[torch\] {name}: .*{says}")
 
