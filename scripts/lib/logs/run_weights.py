@@ -20,7 +20,7 @@ def newest_weights(path):
     files = [path / name for name in FILES if (path / name).exists()]
     if not files:
         run = Run(path)
-        why = f"none of {', '.join(FILES)}; a run that is stopped by a signal, or reaches its first checkpoint, has some"
+        why = f"none of {', '.join(FILES)}; a run stopped by a signal, or at its first checkpoint, has some"
         if tensor := first_nonfinite(run):
             why = f"it diverged at step {run.diverged_at()} ({tensor} became non-finite), before its first checkpoint"
         raise ScriptError(f"[run] {run}: has no weights: {why}")
