@@ -207,10 +207,8 @@ def verdict_on(differences):
     t = abs(statistics.fmean(differences)) / error if error > 0 else math.inf
     if not t >= NORMAL_QUANTILE:
         return "cannot be told apart"
-    if len(differences) == 2:
-        return TOO_FEW
-    clear = two_sided_p(t, len(differences) - 1) <= 0.05
-    return CLEAR if clear else "perhaps a difference; too few seeds to tell"
+    is_clear = len(differences) > 2 and two_sided_p(t, len(differences) - 1) <= 0.05
+    return CLEAR if is_clear else TOO_FEW
 
 
 def two_sided_p(t, degrees):

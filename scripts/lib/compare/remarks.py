@@ -13,8 +13,8 @@ from lib.base.command import printable
 from lib.base.keys import NORMS, PLACEMENTS, fields, placements
 from lib.compare.configs import STEPS
 from lib.compare.labels import config_text, value_text
-from lib.compare.pairs import CLEAR, RATE, TOO_FEW, standard_deviation
-from lib.logs.runs import NORM, PLACEMENT
+from lib.compare.pairs import RATE, TOO_FEW, standard_deviation
+from lib.logs.runs import NORM
 from lib.logs.sites import first_nonfinite
 
 TO_TARGET = "steps_to_target"
@@ -133,22 +133,16 @@ def _scales_init(group):
 # ---- a run and its group ----------------------------------------------------------------------------------------
 
 
-# A run of a group of `groups`. `clear`: the groups with a clear difference that may be due to the norms' place; `few`:
-# the labels of those whose difference needs a third seed; `edges`: {group: "largest" or "smallest"} of those whose rate
-# is the best and at the edge; `target`: a loss, or None.
-Case = namedtuple("Case", "run group groups clear few edges target")
+# A run of a group of `groups`. `few`: the labels of those whose difference needs more seeds; `edges`: {group: "largest"
+# or "smallest"} of those whose rate is the best and at the edge; `target`: a loss, or None.
+Case = namedtuple("Case", "run group groups few edges target")
 
 
 def on_runs(groups, pairs, rates, target):
     """The remarks of ROWS on each run, with the number of runs: 1."""
-    by_label, clear = {group.label: group for group in groups}, set()
-    for pair in pairs:
-        members = by_label[pair["group"]], by_label[pair["partner"]]
-        if pair["verdict"] == CLEAR and members[0].value(PLACEMENT) != members[1].value(PLACEMENT):
-            clear.update(members)
     few = {pair["group"] for pair in (*pairs, *rates) if pair["verdict"] == TOO_FEW}
     edges = {pair["best"]: pair["edge"] for pair in rates if pair["edge"]}
-    cases = [Case(run, group, groups, clear, few, edges, target) for group in groups for run in group.runs]
+    cases = [Case(run, group, groups, few, edges, target) for group in groups for run in group.runs]
     for kind, test, sentence in ROWS:
         for case in cases:
             if test(case):
@@ -252,10 +246,9 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
      f"{next(run for group in case.groups for run in group.runs if is_starved(run))} shows whether the vectors of all "
      "tokens point the same way"),
     ("small_branch", is_branch_small,
-     lambda case: "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"
-     + "; the clear difference comes later" * (case.group in case.clear)),
-    ("two_seeds", lambda case: case.group.label in case.few,
-     "two shared seeds are too few to call a difference clear (*); train a third"),
+     "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"),
+    ("few_seeds", lambda case: case.group.label in case.few,
+     "shared seeds are too few to call a difference clear (*); train more"),
     ("rate_at_edge", lambda case: case.group in case.edges, edge_text))
 
 
