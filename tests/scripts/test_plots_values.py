@@ -24,7 +24,7 @@ from lib.figures import matplotlib
 from lib.figures.curves import Curve, Extra, Measure, Panel
 from lib.figures.drawing import drawing
 from lib.logs.runs import Run, find_runs
-from lib.logs.sites import Branches, Site
+from lib.logs.sites import Site
 
 
 class Maps(MadeRuns):
@@ -180,11 +180,6 @@ class Styles(MadeRuns):
         with layout.look():
             figure, _ = layout.new_figure(1, 1, 3, "", "", [layout.line_handle("_one", layout.INK, "-", "o")])
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()], ["_one"])
-
-    def test_a_note_explains_the_factor_of_a_placement(self):
-        blocks = ["pre", {"attn": "post", "ffn": "none"}, "deepnorm"]
-        self.assertEqual(plot_branches.notes([Branches(Run(self.make("run", model__norm_placement=blocks)))]),
-                         ["deepnorm: the stream is multiplied by α before the sum, as `normscope explain` has it."])
 
     def test_names_of_levels_do_not_overlap(self):
         axes = drawing(layout.Figure)().subplots()

@@ -158,8 +158,8 @@ def diverged_text(case):
     times = "step " if len({*steps.values()}) == 1 else "steps "
     bias = "; its metrics are those of the other seeds, and so biased" if len(lost) < len(case.group.runs) else ""
     culprit = f"; {first_nonfinite(first)} became non-finite first" if first_nonfinite(first) else ""
-    return (f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{culprit}; scripts/diagnose.py {first} "
-            "shows what moved before")
+    return (f"diverged at {times}{listed(map(str, sorted(steps.values())))}{bias}{culprit}; "
+            f"scripts/diagnose.py {first} shows what moved before")
 
 
 def unfinished_text(case):

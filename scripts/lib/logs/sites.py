@@ -1,7 +1,6 @@
 """The values of layers.csv at a run's sites: the residual stream, and the branches that join it."""
 
 from lib.base.command import ScriptError, printable
-from lib.base.keys import placements
 from lib.logs import np
 from lib.logs.runs import UNLOGGED
 
@@ -96,14 +95,12 @@ class TokenCosine(LoggedSteps):
 
 class Branches(LoggedSteps):
     """The rms of each sublayer's output, as added, over the rms of the stream that it joins, from the column
-    `branch_share`: `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum.
-    `placements`: as keys.placements has them."""
+    `branch_share`: `attention` and `ffn` as arrays (steps, layers 0..L), NaN for layer 0 and without a residual sum."""
 
     def __init__(self, run):
         rows = run.rows("layers.csv", ("step", "layer", "branch_share"), UNLOGGED,
                         keep=("site", ("attn_out", "ffn_out")))
         shares = np.where(rows[:, 3:] == (0, 1), rows[:, 2:3], np.nan)
         self.set_values(run, np.hstack([rows[:, :2], shares]), ("attention", "ffn"))
-        self.placements = placements(run.config["model"])
         self.is_finite = np.isfinite(self.attention[:, 1:] + self.ffn[:, 1:]).all(axis=1)
 
