@@ -2,8 +2,8 @@
 """Compares runs. Runs that differ only in their seed are one row: mean ± standard error of the mean over seeds (their
 standard deviation over √n). The column seeds counts all runs; diverged ones are left out of means, unless all diverged.
 A run that was stopped or is still training gives means what it has logged, which is no final loss, and no difference.
-Rows of a sweep are called by the keys that vary, other runs by their folder, or by their `name` if that was set and is
-no other row's; the keys that vary stand beside it if they are four at most and tell all rows apart.
+Rows of a sweep are called by the keys that vary, other runs by their folder; the keys that vary stand beside it if they
+are four at most and tell all rows apart.
 
 Below the table, final losses are subtracted seed by seed, over the seeds, at least two, that are done in both configs.
 A difference is the mean over these seeds ± its standard error. It is clear if it has three seeds or more, and chance

@@ -33,7 +33,7 @@ class Plots(MadeRuns):
         self.make("again/s1", steps=(1,))
         self.make("trained", train__steps=30)
         self.make("one", steps=(1,), model__n_layer=1, model__norm_placement="none")
-        self.make("lost", steps=(1,), diverged=True, name="$x_1$")
+        self.make("$x_1$", steps=(1,), diverged=True, name="of no sweep")
         both = "mean, geometric on logarithmic axes, and range of 3 seeds"
         for kind, runs, texts in (
                 ("layers", ["s1", "s2", "s3", "s3/"], [f"pre · layernorm ({both})"]),
@@ -42,8 +42,8 @@ class Plots(MadeRuns):
                 ("layers", ["one"], ["no norm", "Gradient by depth, at step 1"]), ("loss", ["one"], ["Training loss"]),
                 ("layers", ["fake-probe"], ["Gradient by depth, at initialisation", f"pre · layernorm ({both})"]),
                 ("layers", ["fake-probe", "trained"], ["30 steps", f"0 steps ({both})"]),
-                ("layers", ["lost"], ["no finite values", "$x_1$ (diverged at step 1)"]),
-                ("loss", ["lost"], ["no finite values", "Training loss"])):
+                ("layers", ["$x_1$"], ["no finite values", "$x_1$ (diverged at step 1)"]),
+                ("loss", ["$x_1$"], ["no finite values", "Training loss"])):
             with self.subTest(kind, runs=runs):
                 self.has(self.plot(kind, *runs), *texts)
         self.refused("plot.py", "loss", "fake-probe/seed-1", says="seed-1: no metrics.csv; a probe does not train")

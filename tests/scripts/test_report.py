@@ -77,11 +77,11 @@ class Report(MadeRuns):
         self.assertEqual(page.images, PICTURES)
         self.assertEqual([row[:3] for row in page.tables[0]],
                          [["run", "placement", "norm"], ["pre", "pre", "layernorm"],
-                          ["other · post", "post", "layernorm"]])
+                          ["post", "post", "layernorm"]])
         # browsers drop the first one
         self.assertEqual(page.texts["pre"][0], "\n\nfirst line is empty & that stays\n\tTom\n")
         self.assertEqual([json.loads(config)["name"] for config in page.texts["pre"][1::2]], ["pre", "other"])
-        self.assertEqual(page.texts["note"], ["other · post: no sample.txt; it is written when a run is done"])
+        self.assertEqual(page.texts["note"], ["post: no sample.txt; it is written when a run is done"])
         self.assertLess(len(page.content), 800_000)
 
     def test_no_text_of_a_run_becomes_markup(self):

@@ -1,14 +1,13 @@
 """Labels of groups of runs, such as "post · small · L 12", and the texts of keys' values in them."""
 
 import collections
-import functools
 import itertools
 import json
 import os
 import re
 from pathlib import Path
 
-from lib.base.command import ROOT, printable
+from lib.base.command import printable
 from lib.base.keys import fields
 from lib.compare.configs import chosen_among
 from lib.logs.runs import NORM, PLACEMENT
@@ -32,7 +31,7 @@ def set_labels(groups):
        model.norm_placement, batch, model.n_layer (`in_labels`).
     4. The label has the group's values of these keys, after the name of its case if there are several cases:
        "post · small · L 12". Groups with the same label get their folder too.
-    5. Runs that come from no sweep are called by a name of their own (run_names). The values stand beside it if they
+    5. Runs that come from no sweep are called by their folder (run_names). The values stand beside it if they
        are few and tell all groups apart by themselves: a label with some of the keys in which runs differ would name
        these as the cause."""
     keys = keys_that_vary(groups)
@@ -65,25 +64,15 @@ def set_labels(groups):
 
 
 def run_names(groups):
-    """{group: the name of its runs}, each once: that of their configs if it was set and no other group has it, else the
-    folder, or what the paths of several seeds begin with: "post" for runs/post-1 and runs/post-2. Groups of equal names
-    are called by the path of their first run."""
-    given, folders = {}, {}
+    """{group: the name of its runs}, each once: the folder, or what the paths of several seeds begin with: "post" for
+    runs/post-1 and runs/post-2. Groups of equal names are called by the path of their first run."""
+    names = {}
     for group in groups:
-        names, homes = {run.value("name") for run in group.runs}, {str(run.home) for run in group.runs}
-        given[group] = names.pop() if len(names) == 1 and not names & config_stems() else ""
+        homes = {str(run.home) for run in group.runs}
         common = NUMBERING.sub("", os.path.commonprefix([*homes])) if len(homes) > 1 else [*homes][0]
-        folders[group] = os.path.basename(common) or group.runs[0].home.name
-    counts = collections.Counter(given.values())
-    names = {group: given[group] if given[group] and counts[given[group]] == 1 else folders[group] for group in groups}
+        names[group] = os.path.basename(common) or group.runs[0].home.name
     counts = collections.Counter(names.values())
     return {group: name if counts[name] == 1 else str(group.runs[0]) for group, name in names.items()}
-
-
-@functools.cache
-def config_stems():
-    """The names that runs of the configs here have by default."""
-    return {file.stem for file in (ROOT / "configs").rglob("*.json")}
 
 
 def keys_that_vary(groups):
