@@ -395,8 +395,7 @@ class Drawn(MadeRuns):
         none = self.make_run("none", 0.5, norm="none", norm_placement="none", context=8,
                              init={**MODEL["init"], "embed_std": 100})
         svg = self.plot("layers", self.make_run("pre"), none, "--theory")
-        self.has(svg, "theory, before any training", "Gradient by depth, at step 1",
-                 "what predict.py --against accepts of one seed")
+        self.has(svg, "theory, before any training", "Gradient by depth, at step 1")
         self.assertRegex(svg, ">No prediction for [^<]*: attention is saturated")
 
     def test_steps_with_dropout_have_no_prediction(self):
@@ -404,8 +403,9 @@ class Drawn(MadeRuns):
         self.assertRegex(svg, ">No prediction for [^<]*: its steps have dropout")
 
     def test_lines(self):
+        run = Run(self.make_run("a"))
         with mock.patch.object(curves, "draw_panel") as drawn:
-            plot_layers.plot(layout.styled(group_by_config([Run(self.make_run("a"))])), theory=True)
+            plot_layers.plot(layout.styled(group_by_config([run])), theory=True)
         gradient, activation = (panel for _, panel in (call.args for call in drawn.call_args_list))
         np.testing.assert_allclose([panel.curves[0].rows[0] for panel in (gradient, activation)],
                                    [[1.1e-3] * 4, [1, 2, 3, 4]])
@@ -416,7 +416,9 @@ class Drawn(MadeRuns):
         # One seed, of branches with these shares of the mean square of their sums
         shares = np.array([1 / 2, 0.5 / 2.5, 1 / 3.5, 0.5 / 4, 1 / 5, 0.5 / 5.5])
         factor = 1.1 * math.exp(3 * math.sqrt((0.5 + 2 * (shares @ shares)) / 64))
-        np.testing.assert_allclose([line.factor, root.factor], [factor * math.exp(3 / 64), factor])
+        spread = mean_field.predict(mean_field.resolved(run.folder)).spread
+        np.testing.assert_allclose(np.exp(mean_field.allowed(run.config["model"], spread, 1)),
+                                   [factor, factor * math.exp(3 / 64)])
 
 
 if __name__ == "__main__":

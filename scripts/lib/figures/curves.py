@@ -29,9 +29,8 @@ Panel = namedtuple("Panel", "measure title by_step first curves thin extras scal
 # The line of a group: `rows`, an array (series, x); `lost`, for each series whether its run diverged; `ends`: the last
 # finite points of diverged runs.
 Curve = namedtuple("Curve", "group x rows lost ends is_thin", defaults=[(), False])
-# A line beside those of the runs: `values` at `x` (None: by block), or a level across the panel; `factor`: of the band
-# around it.
-Extra = namedtuple("Extra", "values color dash factor x", defaults=[1.0, None])
+# A line beside those of the runs: `values` at `x` (None: by block), or a level across the panel.
+Extra = namedtuple("Extra", "values color dash x", defaults=[None])
 
 
 def panels_of(picture, groups, steps, over_time=True, last=None):
@@ -120,7 +119,7 @@ def with_scales(panels, by_measure, limits=None):
         lost = [curve.rows[curve.lost] for curve in curves]
         starts = [curve.rows[curve.lost][:, :1] for curve in curves if panels[numbers[-1]].by_step]
         values = [*sound, *(near(rows, [*sound, *starts]) for rows in lost)]
-        values += [extra.values * factor for extra in extras for factor in (1 / extra.factor, extra.factor)]
+        values += [extra.values for extra in extras]
         scale = scale_of(values, panels[numbers[0]].measure.log, limits)
         for number in numbers:
             result[number] = panels[number]._replace(scale=scale)
@@ -210,6 +209,3 @@ def draw_extras(axes, extras):
             continue
         x = range(len(extra.values)) if extra.x is None else extra.x
         axes.plot(x, extra.values, zorder=3.5, **look)
-        if extra.factor != 1:
-            axes.fill_between(x, extra.values / extra.factor, extra.values * extra.factor, color=extra.color,
-                              alpha=0.16, linewidth=0)

@@ -2,8 +2,7 @@
 
 from lib.figures import curves
 from lib.figures.curves import Extra, Measure, Picture
-from lib.figures.layout import DASHES, band_handle, line_handle
-from lib.logs import np
+from lib.figures.layout import DASHES, line_handle
 from lib.logs.sites import FIRST, Site
 from lib.theory.mean_field import NoPrediction, first_step_fault, predicted
 
@@ -24,13 +23,10 @@ def plot(groups, step=None, theory=False, **options):
     expected, missing = predictions(kept)
 
     def lines(panel):
-        value = panel.measure.value
-        return [Extra(expected[group][value], group.color, DASHES,
-                      np.exp(expected[group]["limits"][value]) if len(group.runs) == 1 else 1.0)
-                for group in (curve.group for curve in panel.curves) if group in expected]
+        return [Extra(expected[curve.group][panel.measure.value], curve.group.color, DASHES)
+                for curve in panel.curves if curve.group in expected]
 
     handles = [line_handle("theory, before any training", dash=DASHES)]
-    handles += [band_handle("what predict.py --against accepts of one seed")] * any(len(g.runs) == 1 for g in kept)
     return curves.plot(fresh, kept, step, over_time=False, extras=lines, handles=handles, notes=[*missing, *alike],
                        **options)
 

@@ -228,13 +228,10 @@ def _layer_cosines(x, start):
 def predicted(folder, narrow=False):
     """The prediction for a run folder's config before any training, a dict. Arrays over the layers 0 .. L: "rms" and
     "grad" (rms of the gradient) of the stream, "share", cos(x_0, x_l), and "tokens", the cosine of two tokens; over 1
-    .. L: "entropy". "amplification"; "limits": {"rms", "grad"} as `allowed` has them for one seed. `narrow`: as for
-    `predict`. ScriptError: as `resolved` has it."""
-    config = resolved(folder)
-    prediction = predict(config, narrow=narrow)
+    .. L: "entropy". "amplification". `narrow`: as for `predict`. ScriptError: as `resolved` has it."""
+    prediction = predict(resolved(folder), narrow=narrow)
     layers = prediction.layers
     rms, grad = np.array([values for (_, site), values in prediction.sites.items() if site == "stream"]).T
     return {"rms": rms, "grad": grad, "share": np.array([layer["input_cosine"] for layer in layers]),
             "tokens": np.array([layer["token_cosine"] for layer in layers]),
-            "entropy": np.array([layer["entropy"] for layer in layers[1:]]), "amplification": prediction.amplification,
-            "limits": dict(zip(("rms", "grad"), allowed(config["model"], prediction.spread, 1)))}
+            "entropy": np.array([layer["entropy"] for layer in layers[1:]]), "amplification": prediction.amplification}
