@@ -164,6 +164,14 @@ class Readme(CliTest):
         for name in set(named):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
 
+    def test_functions_that_the_folders_readmes_name_exist(self):
+        files = [file for folder in ("src", "scripts", "tests") for file in Path(ROOT, folder).rglob("*")
+                 if file.suffix in (".h", ".cpp", ".py")]
+        code = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        for name in ("src/README.md", "scripts/README.md", "src/logs/README.md", "tests/README.md"):
+            for function in re.findall(r"`(?:\w+(?:::|\.))*(\w+)\(\)`", readme(name)):
+                self.assertRegex(code, rf"\b{function}\(", name)
+
     def test_sizes_of_the_engine_and_of_the_evening(self):
         """Both READMEs count lines of code, and round to hundreds."""
         def lines_of(files):
