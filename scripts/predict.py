@@ -2,9 +2,9 @@
 """Predicts the values that a probe will measure: activations and gradients of every layer, attention, the first loss.
 It computes them by theory and draws no weight.
 
---against takes a probe, a run's first step, or a safetensors file of any program: act.<layer>.<site>, and
-act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the sites of layers.csv and blocks from 1. From
-PyTorch:
+--against takes a probe, the first step of a run that has no dropout and began with weights of its own, or a safetensors
+file of any program: act.<layer>.<site>, and act_grad.<layer>.<site> of the mean loss, (B, T, width) each, with the
+sites of layers.csv and blocks from 1. From PyTorch:
 
   sites = {}
   def tap(name): return lambda block, x, y: sites.update({name: y}) or y.retain_grad()
@@ -19,7 +19,8 @@ A site may differ from the prediction by the tolerance plus three standard error
 expects them: about 1/sqrt(d_model), more with depth, over the root of the number of seeds. A gradient may differ by the
 double if large tied embeddings make sums of gradients nearly cancel; to that the theory's own error is added, about one
 part in d_model for each block. The limit is printed; more seeds narrow it.
-Exit code 1 if a site is off or names and shapes are not the config's, 2 if the theory has no prediction.
+Exit code 1 if a site is off, names and shapes are not the config's, or a run's text has changed; 2 if the theory has
+no prediction: the head of lib/theory/mean_field.py says for what.
 """
 
 import itertools

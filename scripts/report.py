@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes one HTML page about one or more runs: how their layers change, the results, every picture, samples and
-configs. The page is a single file and loads nothing."""
+"""Writes one HTML page about one or more runs: how their layers change, the results, the pictures that their logs give
+(all kinds of plot.py but measure), samples and configs. The page is a single file and loads nothing."""
 
 import functools
 import json

@@ -2,7 +2,7 @@
 """Runs the experiments of configs/papers and compares their numbers with the values expected from papers and laws.
 
 Builds the program first, unless NORMSCOPE_BINARY names one or --redraw runs nothing. Each claim is a line: measured
-value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold.
+value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold or, with --quick, is not finite.
 The results are written to OUT/results/NAME.json, and from that file the tables and pictures to OUT/README.md; with
 --write-page to configs/papers/results and to the page itself. --redraw runs nothing and takes the results that are in
 configs/papers/results.

@@ -112,7 +112,7 @@ const Command probe_command = {
     .name = "probe",
     .arguments = "CONFIG",
     .purpose = "measure activations and gradients without training",
-    .details = "Measures every layer at initialisation, or with the weights of --from.",
+    .details = "Measures each layer of a fresh model or of --from's. Exit code 3 if a value is not finite.",
     .options = {set_option,
                 threads_option,
                 {"seeds", "N", "seeds, from train.seed up (default: 1)"},
