@@ -55,9 +55,8 @@ class Model:
                         "model.norm_placement")
 
     def differ_in(self, key):
-        """Whether neighbours among the groups in which a key has an effect differ in it."""
-        having = [setting for setting, *_ in self.groups if key in setting]
-        return any(key in self.choices(one, other) for one, other in zip(having, having[1:]))
+        """Whether any two groups differ in a key by choice."""
+        return any(key in self.choices(one, other) for (one, *_), (other, *_) in itertools.combinations(self.groups, 2))
 
     def choices(self, one, other):
         """The keys of both settings in which they differ; other steps are no choice where both see as many tokens."""

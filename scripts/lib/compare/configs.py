@@ -1,6 +1,7 @@
 """What the configs of runs say but for the seed: the keys that have an effect, and the difference of two configs."""
 
 import functools
+import itertools
 import json
 import math
 from collections import namedtuple
@@ -83,14 +84,8 @@ def _same_tokens(a, b):
 
 
 def chosen_among(configs):
-    """The keys and grid entries whose value was chosen and changes between two neighbouring configs, or between configs
-    that have others between them in which the key has no effect."""
-    chosen = {key for one, other in zip(configs, configs[1:]) for key in other.minus(one).choices}
-    for key in fields():
-        having = [config for config in configs if key in config.values]
-        if len(having) < len(configs):
-            chosen |= {key for one, other in zip(having, having[1:]) if key in other.minus(one).choices}
-    return chosen
+    """The keys and grid entries whose value was chosen and differs between any two of the configs."""
+    return {key for one, other in itertools.combinations(configs, 2) for key in other.minus(one).choices}
 
 
 def configs_of(runs):
