@@ -192,16 +192,13 @@ def sharpness(model):
 
 def validation_windows(model):
     """(tokens, targets), each (windows, T): whole windows of the validation text, evenly spaced, as the program
-    evaluates. ScriptError: no such text, or one with other characters."""
+    evaluates. ScriptError: the text has changed, or is too short."""
     T = model.config["model"]["context"]
     require_text(model.config["data"], model.text_hash, model.path)
     text = split_text(model.config["data"])[1]
-    numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary or "[]"))}
-    unknown = sorted(set(text) - set(numbers))
-    if unknown or len(text) <= T:
-        reason = f"the model does not know {unknown[0]!r}" if unknown else f"it has {len(text)} characters"
-        raise ScriptError(f"{model.path}: the validation text cannot be read: {reason}; expected the text that the "
-                          f"model was trained on, with more than {T} characters for validation", 1)
+    if len(text) <= T:
+        raise ScriptError(f"{model.path}: its validation text has {len(text)} characters; expected more than {T}", 1)
+    numbers = {chr(point): number for number, point in enumerate(json.loads(model.vocabulary))}
     tokens = np.array([numbers[character] for character in text])
     whole = (len(tokens) - 1) // T  # windows of T characters, each with a next one, in the text
     count = min(whole, math.ceil(CHARACTERS / T))
