@@ -13,7 +13,7 @@ from lib.base.command import printable
 from lib.base.keys import NORMS, PLACEMENTS, fields, placements
 from lib.compare.configs import STEPS
 from lib.compare.labels import config_text, value_text
-from lib.compare.pairs import RATE, TOO_FEW, standard_deviation
+from lib.compare.pairs import RATE, TOO_FEW, standard_deviation, values_by_seed
 from lib.logs.runs import NORM
 from lib.logs.sites import first_nonfinite
 
@@ -185,15 +185,8 @@ def is_done(run):
 
 
 def is_at_unigram_level(case):
-    """Whether the last loss is near the level, and a model that knows the order of characters would be below it."""
-    record = case.run.record
-    of_orders = [record[name] for name in ("bigram", "trigram", "4-gram") if record.get(name) is not None]
-    level = record.get("unigram", math.nan)
-    return abs(last_loss(case) - level) < NEAR_LEVEL < level - min(of_orders, default=-math.inf)
-
-
-def is_starved(run):
-    return is_done(run) and run.record.get("grad_first_last", 1) < STARVED
+    """Whether the last loss is near the level."""
+    return abs(last_loss(case) - case.run.record.get("unigram", math.nan)) < NEAR_LEVEL
 
 
 def leak_of(case):
@@ -208,13 +201,6 @@ def is_branch_small(case):
     by_design = any(row["norm_branch"] or row["learned_scale"] or row["init_factor"][1] != 0 for row in _rows_of(group))
     scaled = group.value("model.branch_scale") != 1 or group.value("model.branch_scale_learned") != "none"
     return share is not None and share < SMALL_BRANCH and not scaled and group.value(NORM) != "none" and not by_design
-
-
-def target_text(case):
-    """The remark on a target that the run does not reach."""
-    reached_by_others = any(run.record.get(TO_TARGET) is not None for run in case.group.runs)
-    others = "; the steps to it are those of the other seeds" if reached_by_others else ""
-    return f"no evaluation is at or below {case.target:g}{others}"
 
 
 def edge_text(case):
@@ -237,14 +223,13 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
     ("leaks", leak_of, lambda case: f"{case.group.value(NORM)} averages over positions, so predictions depend on later "
      f"characters{leak_of(case)}"),
     ("target", lambda case: case.target is not None and not case.run.probe and case.run.record[TO_TARGET] is None,
-     target_text),
+     lambda case: f"no evaluation is at or below {case.target:g}"),
     ("one_seed", lambda case: len(case.groups) > 1 == len(case.group.runs),
      "one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± "
      "standard error here"),
-    ("starved", lambda case: is_starved(case.run),
-     lambda case: "hardly any gradient reaches block 1; scripts/measure.py "
-     f"{next(run for group in case.groups for run in group.runs if is_starved(run))} shows whether the vectors of all "
-     "tokens point the same way"),
+    ("starved", lambda case: is_done(case.run) and case.run.record.get("grad_first_last", 1) < STARVED,
+     "hardly any gradient reaches block 1; scripts/measure.py RUN shows whether the vectors of all tokens point the same "
+     "way"),
     ("small_branch", is_branch_small,
      "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"),
     ("few_seeds", lambda case: case.group.label in case.few,
@@ -258,8 +243,7 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
 def noise_of(groups):
     """[A remark on how far runs are apart by their seeds alone], by the groups in which three seeds or more are done;
     empty without such a group. Two runs of a group are apart by √2 times its standard deviation over seeds."""
-    losses = [[run.record["final_val_loss"] for run in group.runs if run.record["status"] == "done"
-               and run.record.get("final_val_loss") is not None] for group in groups]
+    losses = [values_by_seed(group).values() for group in groups]
     apart = sorted(math.sqrt(2) * standard_deviation(values) for values in losses if len(values) > 2)
     if not apart or not math.isfinite(apart[-1]):
         return []
