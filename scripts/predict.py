@@ -80,10 +80,7 @@ def measured_runs(path, config):
 def measured_file(path, config, vocabulary):
     """The Measured of the tensors act.<layer>.<site> and act_grad.<layer>.<site>, (B, T, width), in a safetensors file.
     A kind of site may be missing, but then in all blocks. ScriptError: no such tensor, or a damaged file."""
-    try:
-        tensors, _ = safetensors_io.read(path)
-    except ValueError as error:
-        raise ScriptError(str(error).removeprefix("[safetensors] "), 1) from None
+    tensors, _ = safetensors_io.read(path)
     model, sites = config["model"], logged_sites(config["model"]["n_layer"])
     given = {name: tensor for name, tensor in tensors.items() if name.split(".")[0] in KINDS}
     batch = next((len(tensor) for tensor in given.values() if tensor.ndim == 3 and tensor.size), 0)

@@ -61,7 +61,7 @@ def drawn(title, caption, groups, read, plot):
             try:
                 read(run)
                 good.append(run)
-            except (ScriptError, ValueError) as error:  # a damaged log or weights file costs a picture alone
+            except ScriptError as error:  # a damaged log or weights file costs a picture alone
                 reasons.setdefault(str(error).removeprefix(f"{run}: "), []).append(str(run))
         if good:
             kept.append(group.restricted_to(good))
@@ -70,7 +70,7 @@ def drawn(title, caption, groups, read, plot):
         return folded(text(title), "<p>No run has logged the data of this picture.</p>" + notes(left_out), still=True)
     try:
         figure = plot(kept)
-    except (ScriptError, ValueError) as error:
+    except ScriptError as error:
         return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
     names = ", ".join(group.legend() for group in kept)
     image = picture(file_bytes(figure, "svg"), f"{title}: {names}", caption)

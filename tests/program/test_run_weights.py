@@ -9,6 +9,7 @@ import signal
 import unittest
 
 from cli import CliTest, Run, count_lines, merged, with_metadata
+from lib.base.command import ScriptError
 from lib.logs import run_weights
 
 EVERY = {"eval": {"every": 5, "batches": 0}, "checkpoint": {"every": 5}, "log": {"every": 5, "layers_every": 5}}
@@ -106,7 +107,7 @@ class RunWeights(CliTest):
         sound = run.bytes("model.safetensors")
         for at in range(8, 8 + int.from_bytes(sound[:8], "little"), 29):
             self.write("run/model.safetensors", sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1:])
-            with self.assertRaisesRegex(ValueError, r"^\[safetensors\] "):
+            with self.assertRaisesRegex(ScriptError, r"^\[safetensors\] "):
                 run.metadata()
 
 

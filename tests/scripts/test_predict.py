@@ -380,7 +380,7 @@ class Command(CliTest):
             self.assertIn(says, self.against(config, "mine.safetensors", code, *options))
         self.write("bad.safetensors", b"bad")
         self.assertRegex(self.predict(config, "--against", "bad.safetensors", code=1).stderr,
-                         r"^\[predict\] .*not even a header")
+                         r"^\[safetensors\] .*not even a header")
 
 
 class Drawn(MadeRuns):

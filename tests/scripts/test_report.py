@@ -16,6 +16,7 @@ from cli import CliTest
 from made_runs import SCRIPTS, MadeRuns
 
 import report
+from lib.base.command import ScriptError
 from lib.compare.comparison import comparison
 from lib.compare.tables import parts_of
 from lib.figures.kinds import KINDS
@@ -125,7 +126,7 @@ class Report(MadeRuns):
 
     def test_a_damaged_file_costs_a_picture_not_the_page(self):
         def damaged(run):
-            raise ValueError(f"{run}/model.safetensors: 3 bytes")
+            raise ScriptError(f"{run}/model.safetensors: 3 bytes")
 
         with mock.patch.dict(KINDS, heads=KINDS["heads"]._replace(read=damaged),
                              loss=KINDS["loss"]._replace(plot=damaged)):

@@ -46,12 +46,12 @@ PLACED = fields()["model.norm_placement"]["anyOf"][0]["enum"]  # the names of pl
 
 def placements(model):
     """[(attention's placement, the FFN's placement)] of each block of a resolved config's section `model`, whose
-    "$blocks" is the list that a pattern such as `mix` stands for. ValueError: a list of another length than the number
+    "$blocks" is the list that a pattern such as `mix` stands for. ScriptError: a list of another length than the number
     of blocks."""
     written, depth = model.get("$blocks", model["norm_placement"]), model["n_layer"]
     entries = written if isinstance(written, list) else [written] * depth
     if len(entries) != depth:
-        raise ValueError(f"[model] norm_placement: {len(entries)} entries for {depth} blocks")
+        raise ScriptError(f"[model] norm_placement: {len(entries)} entries for {depth} blocks")
     return [(entry["attn"], entry["ffn"]) if isinstance(entry, dict) else (entry, entry) for entry in entries]
 
 

@@ -13,7 +13,7 @@ FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
 
 def newest_weights(path):
     """(file, tensors, metadata) of a file, or of a run folder's file of the latest step, at a tie the first of FILES.
-    ValueError: a damaged file. ScriptError: a run without weights, or no run."""
+    ScriptError: a damaged file, a run without weights, or no run."""
     path = Path(path)
     if not path.is_dir():
         return path, *safetensors_io.read(path)
@@ -45,7 +45,7 @@ def step_of(file):
     """The finished steps behind the weights of a file of a run, of which only the header is read."""
     step = str(safetensors_io.read_metadata(file).get("step", ""))
     if not step.isdecimal():
-        raise ValueError(f"[safetensors] {file}: metadata 'step' is {step!r}; expected a number")
+        raise safetensors_io.damaged(file, f"metadata 'step' is {step!r}; expected a number")
     return int(step)
 
 

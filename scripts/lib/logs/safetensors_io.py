@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 
+from lib.base.command import ScriptError, printable
 from lib.base.files import write_atomically
 
 DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8"), "BF16": np.dtype("<u2")}
@@ -15,7 +16,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}  # of 
 
 
 def read(path):
-    """The file's tensors as {name: array} and its metadata as {key: string}. ValueError: the header is damaged, or
+    """The file's tensors as {name: array} and its metadata as {key: string}. ScriptError: the header is damaged, or
     tensors do not fit the file. The checksum of the data, which is slow in Python, is the program's to verify."""
     with open(path, "rb") as file:
         header = _header(file, path)
@@ -24,11 +25,16 @@ def read(path):
         metadata = header.pop("__metadata__", {})
         return {name: _tensor(body, entry) for name, entry in header.items()}, metadata
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
+        raise damaged(path, f"damaged header: {error}") from None
+
+
+def damaged(path, what):
+    """The error of a damaged file."""
+    return ScriptError(f"[safetensors] {printable(path)}: {printable(what)}", 1)
 
 
 def read_metadata(path):
-    """The metadata {key: string} of a file, of which only the header is read; ValueError if that is damaged."""
+    """The metadata {key: string} of a file, of which only the header is read. ScriptError: that is damaged."""
     with open(path, "rb") as file:
         return _header(file, path).get("__metadata__", {})
 
@@ -37,28 +43,28 @@ def _header(file, path):
     """The JSON object at the beginning of an open file."""
     length = file.read(8)
     if len(length) < 8:
-        raise ValueError(f"[safetensors] {path}: {len(length)} bytes; not even a header length")
+        raise damaged(path, f"{len(length)} bytes; not even a header length")
     size = struct.unpack("<Q", length)[0]
     text = file.read(size) if size <= LONGEST_HEADER else b""
     if len(text) < size:
-        raise ValueError(f"[safetensors] {path}: a header of {size} bytes does not fit the file, or is none")
+        raise damaged(path, f"a header of {size} bytes does not fit the file, or is none")
     try:
         header = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"[safetensors] {path}: damaged header: {error}") from error
+        raise damaged(path, f"damaged header: {error}") from None
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
-        raise ValueError(f"[safetensors] {path}: damaged header: it is not a JSON object with an object of metadata")
+        raise damaged(path, "damaged header: it is not a JSON object with an object of metadata")
     _check_header(text, str(header.get("__metadata__", {}).get("checksum")), path)
     return header
 
 
 def _check_header(text, checksum, path):
-    """ValueError: the second half of the checksum (src/io/safetensors.h) is not that of the header."""
+    """ScriptError: the second half of the checksum (src/io/safetensors.h) is not that of the header."""
     half, begin = HEX_DIGITS, text.find(checksum.encode())
     blank = text[:begin + half] + b"0" * half + text[begin + 2 * half:]
     if len(checksum) == 2 * half and (begin < 0 or f"{fnv1a(blank):016x}" != checksum[half:]):
-        raise ValueError(f"[safetensors] {path}: the checksum of the header does not match; the file is damaged, or "
-                         "was changed by a program that kept the old checksum")
+        raise damaged(path, "the checksum of the header does not match; the file is damaged, or was changed by a "
+                            "program that kept the old checksum")
 
 
 def fnv1a(content):

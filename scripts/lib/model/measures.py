@@ -30,12 +30,8 @@ class Model:
             self.config = require_every_key(json.loads(metadata["config"]), path)
             self.step = metadata.get("step", "0")
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            message = printable(error)
-            if message.startswith("["):  # "[topic] file: reason", of run_weights
-                message = message.partition("] ")[2]
-            else:
-                message = f"{printable(path)}: {message}; expected a run, or a file that normscope wrote"
-            raise ScriptError(message, 1) from None
+            raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote",
+                              1) from None
         self.weights = {name: array for name, array in tensors.items()
                         if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
         self.file, self.path = path, printable(path)
