@@ -52,7 +52,7 @@ from lib.sweeps import sweep_time
 from lib.sweeps.grid import MOST_RUNS, folder_name, load_sweep, resolve
 from lib.sweeps.sweep_folder import Table, steps_left
 
-STATUS = {0: "done", 3: "diverged", 130: "interrupted"}  # of a run, by the program's exit code; else "failed"
+STATUS = {0: "done", 3: "diverged"}  # of a run, by the program's exit code; else "failed"
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU,
                                  signal.SIGALRM, signal.SIGVTALRM, signal.SIGHUP)
            if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)]  # nohup ignores SIGHUP
@@ -88,17 +88,15 @@ def train_all(runs, jobs, start, table):
             run, errors = children.pop(child)
             with errors:
                 errors.seek(0)
-                # A child that a passed-on signal ended before it could save is not a failure.
-                code = 130 if is_stopped and child.returncode < 0 else child.returncode
-                line = end_run(run, code, errors.read().strip())
+                output = errors.read().strip()
             table.locks.release(run)
-            if run.status != "interrupted":
-                earlier = table.problem
-                table.write(run)
-                if table.problem not in ("", earlier):
-                    display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
-            if run.status != "interrupted" or not is_stopped:
-                display.print_line(line)
+            if is_stopped and (child.returncode == 130 or child.returncode < 0):  # the signal has ended it
+                continue
+            line, earlier = end_run(run, child.returncode, output), table.problem
+            table.write(run)
+            if table.problem not in ("", earlier):
+                display.print_line(f"{table.problem}; the sweep goes on, and tries again after each run")
+            display.print_line(line)
     display.clear()
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -111,9 +109,7 @@ def end_run(run, code, output):
     run.status = STATUS.get(code, "failed")
     ended = f"ended by signal {-code}" + KILLED * (code == -signal.SIGKILL) if code < 0 else f"exit code {code}"
     message = output.split("\n")[-1] or ended
-    if run.status == "interrupted":
-        message = "its state is saved"  # the program's own advice is for a run outside a sweep
-    elif run.status in ("done", "diverged"):
+    if run.status != "failed":
         try:
             run.summary = read_json(run.folder / "summary.json")
         except (ScriptError, OSError) as error:
@@ -129,7 +125,7 @@ def end_run(run, code, output):
 def progress(runs, running, jobs):
     """The line of progress."""
     counts = collections.Counter(run.status for run in runs)
-    others = [f"{counts[status]} {status}" for status in ("diverged", "failed", "interrupted") if counts[status]]
+    others = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
     parts = [f"{counts['done']} of {len(runs)} done", *others, f"{running} running"]
     if (seconds := sweep_time.seconds_left(runs, jobs)) is not None:
         parts.append(f"about {clock(seconds)} left")
@@ -237,20 +233,14 @@ def main(arguments=None):
 
 
 def report_problems(counts, problem):
-    """Prints the numbers of failed and interrupted runs and the problem of the table. Returns the exit code."""
-    runs = counted(counts.total(), "run")
+    """Prints the number of failed runs and the problem of the table. Returns the exit code."""
     if counts["failed"]:
-        print(f"[sweep] {counts['failed']} of {runs} failed; the lines above say why; once that is mended, the same "
-              "command tries them again", file=sys.stderr)
+        print(f"[sweep] {counts['failed']} of {counted(counts.total(), 'run')} failed; the lines above say why; once "
+              "that is mended, the same command tries them again", file=sys.stderr)
     if problem:
         print(f"[sweep] {problem}; the results are in the folders of the runs, and the same command writes the table",
               file=sys.stderr)
-    if counts["interrupted"]:
-        print(f"[sweep] {counts['interrupted']} of {runs} interrupted, with the state saved; go on with the same "
-              "command", file=sys.stderr)
-    if counts["failed"] or problem:
-        return 1
-    return 130 if counts["interrupted"] else 0
+    return int(bool(counts["failed"] or problem))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class GridPoint:
     settings  {key: value} of the keys that are set over the base, beside the run's name
     labels    {grid entry, or CASE: name of its value}
     config    the resolved config
-    status    done, diverged, failed or interrupted; "" until the run has ended
+    status    done, diverged or failed; "" until the run has ended
     summary   its summary.json; {} unless the run is done or diverged
     started   (the time, the step that it had) when this sweep started it; None before"""
     name: str
