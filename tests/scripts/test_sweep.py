@@ -252,24 +252,16 @@ class Runs(SweepTest):
         self.assertAlmostEqual(seconds, in_steps * (0.1 + 0.3))
 
     def test_the_time_left(self):
-        """Of three runs the first had a step when the sweep resumed it at 800, and ten more at 900: 10 seconds each."""
-        runs = [GridPoint("", {}, {}, {"train": {"steps": 20}}, pathlib.Path(self.path(f"{number}")))
-                for number in range(3)]
-        for run, rows in zip(runs, ("1,9\n3,11\n11,19\n2", "1,9")):
-            run.folder.mkdir()
-            (run.folder / "metrics.csv").write_text("step,seconds\n" + rows)
-            os.utime(run.folder / "metrics.csv", (900, 900))
-            run.started = 800, 0
+        """Runs are taken to last as long as those that have ended; one that has begun has its part behind it."""
+        runs = [GridPoint("", {}, {}) for _ in range(4)]
         self.enterContext(mock.patch.object(sweep_time.time, "time", lambda: 940))
-        self.assertIsNone(sweep_time.seconds_left(runs[1:], 2))  # the row is torn
-        for started in (None, (800, 11), (896, 1)):  # waiting; without a step; just started
-            runs[0].started = started
-            self.assertIsNone(sweep_time.seconds_left(runs, 2))
-        runs[0].started = 800, 1
-        self.assertAlmostEqual(sweep_time.seconds_left(runs[:1], 2), 90 - 40)
-        self.assertAlmostEqual(sweep_time.seconds_left(runs, 2), 50 + 200)
+        runs[0].started = runs[1].started = 910
+        self.assertIsNone(sweep_time.seconds_left(runs, 2))
         runs[0].status, runs[0].summary = "done", {"seconds": 50}
-        self.assertAlmostEqual(sweep_time.seconds_left(runs, 1), 100)
+        self.assertAlmostEqual(sweep_time.seconds_left(runs, 1), 20 + 50 + 50)
+        self.assertAlmostEqual(sweep_time.seconds_left(runs, 2), 20 + 50)
+        runs[1].started = 800
+        self.assertAlmostEqual(sweep_time.seconds_left(runs, 2), 50)
 
     def test_named_values_set_several_keys(self):
         batch = {"small": {"train.batch_size": 2, "train.steps": 6},

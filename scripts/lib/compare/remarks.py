@@ -228,8 +228,8 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
      "one seed a config: small differences may be chance; more seeds (--set train.seed=2 --out ...) become mean ± "
      "standard error here"),
     ("starved", lambda case: is_done(case.run) and case.run.record.get("grad_first_last", 1) < STARVED,
-     "hardly any gradient reaches block 1; scripts/measure.py RUN shows whether the vectors of all tokens point the same "
-     "way"),
+     "hardly any gradient reaches block 1; scripts/measure.py RUN shows whether the vectors of all tokens point the "
+     "same way"),
     ("small_branch", is_branch_small,
      "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"),
     ("few_seeds", lambda case: case.group.label in case.few,

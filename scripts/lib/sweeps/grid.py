@@ -45,7 +45,7 @@ class GridPoint:
     config    the resolved config
     status    done, diverged or failed; "" until the run has ended
     summary   its summary.json; {} unless the run is done or diverged
-    started   (the time, the step that it had) when this sweep started it; None before"""
+    started   the time when this sweep started it; None before"""
     name: str
     settings: dict
     labels: dict
@@ -53,7 +53,7 @@ class GridPoint:
     folder: Path = None
     status: str = ""
     summary: dict = dataclasses.field(default_factory=dict)
-    started: tuple = None
+    started: float = None
 
     def value(self, column):
         """The cell of a column: a label, or the value of a key in the config; of a key that has no effect, the value

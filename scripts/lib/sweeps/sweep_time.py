@@ -1,5 +1,5 @@
 """The time that a sweep will take. Before it: some steps of each shape of its runs are trained, in as many copies at a
-time as the sweep trains runs. In it: from the runs that have ended and the time that others have taken for steps."""
+time as the sweep trains runs. In it: from the runs that have ended."""
 
 import contextlib
 import csv
@@ -17,7 +17,6 @@ from pathlib import Path
 from lib.base.files import whole_lines
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
-STARTING = 5.0  # seconds of a run until its start is a small part of them
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: at least, once two steps are logged; at most until they are
 ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
@@ -38,27 +37,14 @@ def expected_seconds(runs, shares, jobs, start):
 
 
 def seconds_left(runs, jobs):
-    """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time. A run that has
-    hardly begun is taken to last as long as the others on average; None if all are such."""
+    """The seconds until these GridPoints have ended, in the order of their start, `jobs` at a time, if each takes as
+    long as those that have ended did on average; None before one has."""
     ended = [run.summary["seconds"] for run in runs if "seconds" in run.summary]
-    times = [time_of(run) for run in runs if not run.status]
-    known = ended + [whole for whole, _ in times if whole is not None]
-    if not known:
+    if not ended:
         return None
-    return end_of((statistics.fmean(known) if left is None else left for _, left in times), jobs)
-
-
-def time_of(run):
-    """(the seconds that a run will take, those left of them), by its steps since this sweep started it and the time up
-    to the last logged one, evaluations and logging included; (None, None) of a run that has hardly begun."""
-    rows = logged(run.folder) if run.started else []
-    if rows and rows[-1][0] > run.started[1]:
-        (begin, before), (step, _), steps = run.started, rows[-1], run.config["train"]["steps"]
-        end = os.path.getmtime(run.folder / "metrics.csv")
-        if end > begin + STARTING:
-            of_step = (end - begin) / (step - before)
-            return of_step * steps, max(0.0, of_step * (steps - step) - (time.time() - end))
-    return None, None
+    mean, now = statistics.fmean(ended), time.time()
+    behind = (now - run.started if run.started else 0.0 for run in runs if not run.status)
+    return end_of((max(0.0, mean - seconds) for seconds in behind), jobs)
 
 
 def end_of(seconds, jobs):
