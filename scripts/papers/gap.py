@@ -9,7 +9,8 @@ LEVEL = 1.5
 
 def gaps(run):
     """[validation minus training loss at each of LEVELS, by lines between evaluations; ...; lowest training loss]."""
-    train, validation = np.array([row for row in run.metrics(("train_loss", "val_loss")) if np.isfinite(row[1])]).T
+    rows = run.rows("metrics.csv", ("train_loss", "val_loss"))
+    train, validation = rows[np.isfinite(rows[:, 1])].T
     lowest = np.minimum.accumulate(train)
     return [*(np.interp(level, lowest[::-1], validation[::-1]) - level for level in LEVELS), lowest[-1]]
 

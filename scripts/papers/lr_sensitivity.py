@@ -9,7 +9,7 @@ PLACEMENTS = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 QK_NORM = {"without qk_norm": {"qk_norm": "false"}, "with qk_norm": {"qk_norm": "true"}}
 
 
-MEASURES = {"first": lambda run: run.metrics(("train_loss",))[0, 0]}  # the training loss at step 1
+MEASURES = {"first": lambda run: run.rows("metrics.csv", ("train_loss",))[0, 0]}  # the training loss at step 1
 
 
 def sensitivity(runs, **values):

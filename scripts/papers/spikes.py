@@ -11,7 +11,7 @@ FIRST, BEFORE = 100, 50  # the step after which spikes count; the steps before a
 def spike(run):
     """Of the rows after step FIRST: [the largest gradient over the smallest of the rows before, the largest loss less
     the smallest before, the largest grad_norm, the largest grad_norm_max]."""
-    step, loss, gradient, largest = run.metrics(("step", "train_loss", "grad_norm", "grad_norm_max")).T
+    step, loss, gradient, largest = run.rows("metrics.csv", ("step", "train_loss", "grad_norm", "grad_norm_max")).T
     late = range(min(np.searchsorted(step, FIRST, "right"), len(step) - 1), len(step))
     grew, rose = np.array([[gradient[row] / gradient[max(0, row - BEFORE):row].min(),
                             loss[row] - loss[max(0, row - BEFORE):row].min()] for row in late]).max(axis=0)
@@ -20,7 +20,7 @@ def spike(run):
 
 def curves(run):
     """[|g|, √Σv] at steps FIRST + 1 to 300 of LAST; Σv, over all parameters, follows from the gradients' norms."""
-    beta, (gradient,) = run.value("train.beta2"), run.metrics(("grad_norm",)).T
+    beta, (gradient,) = run.value("train.beta2"), run.rows("metrics.csv", ("grad_norm",)).T
     v = np.convolve(np.square(gradient), (1 - beta) * beta ** np.arange(len(gradient)))[:len(gradient)]
     shown = slice(FIRST, 300 if len(gradient) == LAST else FIRST)
     return [gradient[shown], np.sqrt(v)[shown]]

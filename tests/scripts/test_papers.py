@@ -257,7 +257,7 @@ class Measures(unittest.TestCase):
     def test_a_spike_is_measured_beside_the_calm_before_it(self):
         rows = [[step, 2 + (step == 180), gradient, gradient + 2] for step in range(1, 201)
                 for gradient in [{10: 0.1, 180: 5}.get(step, 0.5 - step / 1000)]]
-        run = types.SimpleNamespace(metrics=lambda columns: np.array(rows, float))
+        run = types.SimpleNamespace(rows=lambda log, columns: np.array(rows, float))
         np.testing.assert_allclose(spikes.spike(run), [5 / 0.321, 1, 5, 7])
 
     def test_a_mean_is_measured_beside_that_of_a_random_direction(self):
@@ -268,7 +268,7 @@ class Measures(unittest.TestCase):
 
     def test_a_gap_is_taken_at_an_equal_training_loss(self):
         rows = np.array([[4, 4], [3.5, np.nan], [3, 3.1], [2, 2.6], [2.1, 2.7], [1, 2.2]])
-        *result, lowest = gap.gaps(types.SimpleNamespace(metrics=lambda columns: rows))
+        *result, lowest = gap.gaps(types.SimpleNamespace(rows=lambda log, columns: rows))
         expected = {2.5: 2.85, 2.2: 2.7, 2.0: 2.6, 1.8: 2.6, 1.5: 2.45}
         self.assertEqual(lowest, 1)
         for level, value in zip(gap.LEVELS, result, strict=True):

@@ -142,14 +142,14 @@ def draw_levels(axes, levels, start=1.0, exact=False):
 def loss_table(run, x="step"):
     """An array of a run's logged steps with the columns STEP, TRAIN and VALIDATION (nats, NaN where there is none) and
     X: the step, or the tokens or seconds that training had taken at it. ScriptError: metrics.csv lacks them."""
-    rows = run.metrics(("step", "train_loss", "val_loss"),
-                       "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run")
-    if x == "step":
-        return np.column_stack([rows, rows[:, STEP]])
-    steps, values = run.logged(x).T
-    if not steps.size:
+    hint = "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run"
+    axes = [axis for axis in ("step", "tokens", "seconds") if axis in run.header("metrics.csv", hint)]
+    rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss", *axes), hint)  # of a long log, once for all axes
+    if x not in axes:
         raise ScriptError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
-    return np.column_stack([rows, np.interp(rows[:, STEP], [0, *steps], [0, *values])])
+    values = rows[:, X + axes.index(x)]
+    known = ~np.isnan(values)
+    return np.column_stack([rows[:, :X], np.interp(rows[:, STEP], [0, *rows[known, STEP]], [0, *values[known]])])
 
 
 def draw_group(axes, group, losses, log):

@@ -9,7 +9,7 @@ class Steps:
 
     def __init__(self, run):
         self.run = run
-        rows = run.metrics(("step", "grad_norm", "clip_factor"), "a probe does not train")
+        rows = run.rows("metrics.csv", ("step", "grad_norm", "clip_factor"), "a probe does not train")
         self.steps, self.norm, self.clip = rows[:, 0].astype(int), rows[:, 1], rows[:, 2]
 
 

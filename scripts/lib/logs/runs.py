@@ -120,14 +120,6 @@ class Run:
                 self._refuse(name, numbers[is_wrong.argmax()], f"no run has such a {column}")
         return rows
 
-    def metrics(self, columns, hint="not a training run", some=True):
-        """rows() of metrics.csv, of which all columns are read at once and kept: pictures and tables share them."""
-        header = tuple(self.header("metrics.csv", hint))
-        table = self.rows("metrics.csv", header, "", some=False)
-        if not set(columns) <= set(header) or some and not len(table):
-            return self.rows("metrics.csv", columns, hint)  # which refuses it
-        return table[:, [header.index(column) for column in columns]]
-
     def records(self, name, hint="not a training run"):
         """Yields each row of a log as {column: number; text in the columns TEXTS}, without its empty cells. `hint` and
         ScriptError: as in rows()."""
@@ -228,7 +220,7 @@ class Run:
         if it has no such column."""
         if not (self.folder / "metrics.csv").exists() or column not in self.header("metrics.csv"):
             return np.empty((0, 2))
-        rows = self.metrics(("step", column), some=False)
+        rows = self.rows("metrics.csv", ("step", column), some=False)
         return rows[~np.isnan(rows[:, 1])]
 
     @property
