@@ -48,12 +48,12 @@ class From(CliTest):
 
     def test_the_parent_is_recorded_and_a_difference(self):
         self.train("parent")
-        child = self.train("child", None, "--from", "parent", "--set", "name=child")
+        child = self.train("child", None, "--from", "parent")
         known = child.summary["parent"]
         self.assertEqual((known["folder"], known["step"], known["moments"]), (self.path("parent"), 25, False))
         compared = json.loads(self.script("compare.py", "parent", "child", "--json").stdout)
         self.assertEqual([entry["label"] for entry in compared["runs"]],
-                         ["tiny · from scratch", f"child · from parent step 25 #{known['hash'][:6]}"])
+                         ["parent · from scratch", f"child · from parent step 25 #{known['hash'][:6]}"])
         remarks = {remark["kind"]: remark["text"] for remark in compared["remarks"]}
         self.assertNotIn("repeat", remarks)
         self.assertIn(f"its training: from parent step 25 #{known['hash'][:6]}", remarks["history"])
