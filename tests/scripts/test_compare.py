@@ -198,7 +198,7 @@ class GroupsAndLabels(CompareTest):
         comparable = "losses are not comparable with those of"
         for first, second, path, remarks in (
                 ("aa" * 8, "aa" * 8, "other.txt", []),  # one text in two places
-                ("aa" * 8, "bb" * 8, "text.txt", [f"text #bbbbbb: {comparable} text #aaaaaa: other data.path"]),
+                ("aa" * 8, "bb" * 8, "text.txt", [f"text #bbbbbb: {comparable} text #aaaaaa: other data.hash"]),
                 ("aa" * 8, "bb" * 8, "other.txt", [f"other: {comparable} text: other data.path"]),
                 (None, None, "other.txt", [f"other: {comparable} text: other data.path"]),
                 (None, None, "text.txt", [])):  # of runs that have no hash the path is compared

@@ -23,8 +23,10 @@ def _schema():
     return json.loads((ROOT / "configs" / "schema.json").read_text(encoding="utf-8"))
 
 
-# Further keys of a run, from its summary.json: what its config does not say of its training (Run.history).
-HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}, "parent": {"x-label": "{}", "default": "from scratch"}}
+# Further keys of a run, from its summary.json: what its config does not say of its training (Run.history), and the hash
+# of its text where another text has stood at the same path.
+HISTORY = {"past": {"x-label": "{}", "default": "one schedule"}, "parent": {"x-label": "{}", "default": "from scratch"},
+           "data.hash": {"x-label": "text #{}"}}
 
 
 @functools.cache

@@ -89,8 +89,8 @@ def chosen_among(configs):
 
 
 def configs_of(runs):
-    """The Config of each run. Texts are compared by hash: the same text at two paths gets the first path, and two texts
-    found at one path get path and hash. What the configs do not say of some run's training is a key of all."""
+    """The Config of each run. Texts are compared by hash: the same text at two paths gets the first path, and texts
+    found at one path get their hash, too. What the configs do not say of some run's training is a key of all."""
     hashes, first_paths = {}, {}  # {path: the hashes of the texts that were there}, {(key, hash): the first path}
     for run in runs:
         for path in (run.value(key) for key, entry in fields().items() if "x-text" in entry):
@@ -107,9 +107,9 @@ def configs_of(runs):
             if key == STEPS and run.probe:
                 value = 0
             if "x-text" in entry and value and run.text_hash:
-                if len(hashes[json.dumps(value)]) > 1:
-                    value = {"path": value, "hash": run.text_hash[:6]}
                 value = first_paths.setdefault((key, run.text_hash), value)
+                if len(hashes[json.dumps(value)]) > 1:
+                    values["data.hash"] = run.text_hash[:6]
             values[key] = value
         return values | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
 

@@ -112,17 +112,7 @@ def value_text(key, value):
     return printable(label.format(", ".join(text + (f" ×{count}" if count > 1 else "") for text, count in repeats)))
 
 
-def config_text(value):
-    """A key's value as a config writes it; a text that shares its path with another also has its hash."""
-    if isinstance(value, dict) and "hash" in value:
-        return f"{json.dumps(value['path'], ensure_ascii=False)} #{value['hash']}"
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _word(value, is_path):
-    if is_path and isinstance(value, dict):
-        paths = value["path"] if isinstance(value["path"], list) else [value["path"]]
-        return f"{', '.join(Path(path).stem for path in paths)} #{value['hash']}"
     if is_path:
         return Path(value).stem
     if isinstance(value, float):

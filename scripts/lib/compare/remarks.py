@@ -6,13 +6,14 @@ groups."""
 
 import collections
 import itertools
+import json
 import math
 from collections import namedtuple
 
 from lib.base.command import printable
 from lib.base.keys import NORMS, PLACEMENTS, fields, placements
 from lib.compare.configs import STEPS
-from lib.compare.labels import config_text, value_text
+from lib.compare.labels import value_text
 from lib.compare.pairs import RATE, TOO_FEW, standard_deviation, values_by_seed
 from lib.logs.runs import NORM
 from lib.logs.sites import first_nonfinite
@@ -100,7 +101,7 @@ def difference_text(pairing):
     """
     texts_by_cause = {cause: [] for cause in [*pairing.difference.choices, ""]}
     for key, before, after, cause in pairing.difference.changes:
-        values = printable(f" {config_text(before)} -> {config_text(after)}")
+        values = printable(" " + " -> ".join(json.dumps(value, ensure_ascii=False) for value in (before, after)))
         texts_by_cause[cause].append(key if key in pairing.group.labelled else key + values)
     derived = texts_by_cause.pop("")
     causes = [texts[0] if cause in fields() else f"{printable(cause)} ({', '.join(texts)})"
