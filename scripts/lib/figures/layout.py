@@ -3,7 +3,6 @@ in the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
 import functools
-import itertools
 import math
 import textwrap
 import warnings
@@ -142,45 +141,34 @@ def assigned_keys(groups, keys):
     The first of these rules that applies:
 
       1. With cases or runs of no sweep, or if placements are equal and groups at most 7, each group has a style in one
-         panel: a colour, from the 8th on another dash too. Of a single key with more than 7 numbers the colours are a
-         ramp.
+         panel: a colour, from the 8th on another dash too.
       2. The first key, which is the placement if labels have it, has the colours, and the others have the three dashes.
-         If these are too few, or a panel would have more than 9 lines, as few of the others as possible, the earliest
-         first, have panels instead: 9 at most, and at most half as many as groups.
-      3. No choice of panels keeps the lines apart: a number of more than 7 values has a ramp of colours, and the others
-         have dashes, which are repeated with other markers.
-      4. Without such a number placements have the colours, and dashes are repeated; without placements each group has a
-         style.
+         If these are too few, or a panel would have more than 9 lines, others have panels instead, those with most
+         values first: 9 panels at most, and at most half as many as groups.
+      3. A number of more than 7 values has the colours, and the others have dashes, which are repeated with other
+         markers; without such a number placements have the colours; without placements each group has a style.
 
-    Examples, of two placements:
+    The colours of a single number with more than 7 values are a ramp. Examples, of two placements:
 
       2 norms            colours placement, dashes norm
       15 rates           dashes placement, a ramp of colours rate
-      2 norms, 3 rates   colours placement, panels norm, dashes rate (six dashes would look alike)"""
+      2 norms, 3 rates   colours placement, panels rate, dashes norm (six dashes would look alike)"""
     first, *others = keys
-    if {CASE, RUN} & {*keys} or first != PLACEMENT and len(groups) <= len(PALETTE) or is_ramp(groups, keys):
+    if {CASE, RUN} & {*keys} or first != PLACEMENT and len(groups) <= len(PALETTE):
         return keys, (), ()
-    for count in range(len(others) + 1):
-        for panel_keys in itertools.combinations(others, count):
-            dash_keys = [key for key in others if key not in panel_keys]
-            if are_distinguished(groups, first, panel_keys, dash_keys):
-                return [first], panel_keys, dash_keys
-    ramp = [key for key in others if is_ramp(groups, [key])][:1]
-    if ramp:
-        return ramp, (), [key for key in keys if key not in ramp]
-    return ([first], (), others) if first == PLACEMENT else (keys, (), ())
-
-
-def are_distinguished(groups, first, panel_keys, dash_keys):
-    """Whether the lines of each panel can be distinguished by colour and dash, and there are few panels for so many
-    groups."""
     colors = [color for color, *_ in lead_styles(groups, [first]).values()]
-    dashes = {joined(group, dash_keys) for group in groups}
-    sizes = Counter(joined(group, panel_keys) for group in groups)  # lines of each panel
-    has_few_lines = len(set(colors)) == len(colors) and len(dashes) <= len(LINES) and max(sizes.values()) <= MOST_LINES
-    has_few_panels = not panel_keys or len(sizes) <= min(MOST_PANELS, len(groups) / 2)
-    # With one dash and too many colours, more panels would not help: the names at the lines' ends must do.
-    return (len(dashes) == 1 or has_few_lines) and has_few_panels
+    others.sort(key=lambda key: len({group.parts.get(key) for group in groups}), reverse=True)
+    for count in range(len(others) + 1):
+        panel_keys, dash_keys = others[:count], others[count:]
+        lines = Counter(joined(group, panel_keys) for group in groups)  # of each panel
+        dashes = {joined(group, dash_keys) for group in groups}
+        has_few = max(lines.values()) <= MOST_LINES and len(dashes) <= len(LINES) and len(set(colors)) == len(colors)
+        # With one dash more panels would not help.
+        if (has_few or len(dashes) == 1) and len(lines) <= min(MOST_PANELS, len(groups) / 2):
+            return [first], panel_keys, dash_keys
+    ramp = [key for key in keys if is_ramp(groups, [key])][:1]
+    color_keys = ramp or ([first] if first == PLACEMENT else keys)
+    return color_keys, (), [key for key in keys if key not in color_keys]
 
 
 def literal(text):
