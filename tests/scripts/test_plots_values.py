@@ -125,8 +125,7 @@ class Axes(MadeRuns):
             self.assertLessEqual(set(row), set(table[:, plot_loss.TRAIN]))  # no value that no row has
 
     def test_a_loss_that_is_never_low_is_in_the_picture(self):
-        low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3},
-                                          None)
+        low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3})
         self.assertTrue(log and low < 2.5 and high > 800)
 
 class Styles(MadeRuns):
@@ -321,11 +320,11 @@ class Styles(MadeRuns):
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()][-2:],
                          ["geometric mean and range of 2 seeds", "theory, before any training"])
 
-    def test_levels_hold_for_runs_of_one_text_with_and_without_summary(self):
+    def test_levels_hold_for_runs_of_one_text_and_split(self):
         live = {"vocab": 9, "corpus_hash": "0123456789abcdef"}
         done = Run("done", CONFIG, live | NGRAMS)
         split = merged(CONFIG, {"data": {"val_fraction": 0.2}})
-        for config, summary, levels in ((CONFIG, {}, done.summary), (CONFIG, live, done.summary), (split, live, {})):
+        for config, summary, levels in ((CONFIG, live, done.summary), (CONFIG, {}, {}), (split, live, {})):
             for runs in ([done, Run("other", config, summary)], [Run("other", config, summary), done]):
                 self.assertEqual(plot_loss.common_levels(runs).get("unigram"), levels.get("unigram"))
 

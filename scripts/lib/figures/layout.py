@@ -2,7 +2,6 @@
 in the panels. matplotlib's own settings are restored once a figure is drawn."""
 
 import contextlib
-import functools
 import math
 import textwrap
 import warnings
@@ -268,10 +267,10 @@ def _set_widths(figure, columns, beside):
     figure.subplots_adjust(left=left / width, right=1 - right / width, wspace=gap / panel_width)
 
 
-def line_handle(text, color=MARK, dash="-", marker="", width=2.2, inside=None):
-    """A legend's handle of a line; `width` in points; `inside`: the colour inside of its marker, if it is another."""
+def line_handle(text, color=MARK, dash="-", marker="", width=2.2):
+    """A legend's handle of a line; `width` in points."""
     return Line2D([], [], color=color, linewidth=scaled(width), linestyle=dash, label=literal(text),
-                  markersize=scaled(6.5), marker=marker, markerfacecolor=inside)
+                  markersize=scaled(6.5), marker=marker)
 
 
 def band_handle(text):
@@ -284,22 +283,23 @@ def diverged_handles(has_some):
     return [line_handle("diverged", dash="", marker="X")] * has_some
 
 
-def group_handles(groups, statistic=MEAN, inside=None):
+def group_handles(groups, statistic=MEAN):
     """A legend's handles: one handle per group; with several panels, one per colour and one per dash. A paper's figure
     has no subtitle, which tells the seeds of all groups on a screen: it has a handle for the bands. `statistic`: what
-    is drawn of the seeds; `inside`: as line_handle takes it."""
-    handle = functools.partial(line_handle, inside=inside)
+    is drawn of the seeds."""
     seeds = shared_seeds(groups)
-    bands = [band_handle(f"{statistic} {seeds} seeds")] if seeds and for_paper() else []
-    if len(facets(groups)) == 1:
-        return [handle(group.legend(None if seeds else statistic), group.color, group.dash, group.marker)
-                for group in groups] + bands
+    bands = [band_handle(f"{statistic} {seeds} seeds")] if statistic and seeds and for_paper() else []
     leads, rests = ({getattr(group, name): group for group in groups} for name in ("lead", "rest"))
-    if len(rests) == 1:
-        return [handle(with_diverged(lead, groups), group.color, group.dash, group.marker)
-                for lead, group in leads.items()] + bands
-    colors = [handle(with_diverged(lead, groups), group.color, "-", "") for lead, group in leads.items()]
-    return colors + [handle(rest or "others", MUTED, group.dash, group.marker) for rest, group in rests.items()] + bands
+    if len(facets(groups)) == 1:
+        entries = [(group.legend(None if seeds else statistic), group.color, group.dash, group.marker)
+                   for group in groups]
+    elif len(rests) == 1:
+        entries = [(with_diverged(lead, groups), group.color, group.dash, group.marker)
+                   for lead, group in leads.items()]
+    else:
+        entries = [(with_diverged(lead, groups), group.color, "-", "") for lead, group in leads.items()]
+        entries += [(rest or "others", MUTED, group.dash, group.marker) for rest, group in rests.items()]
+    return [line_handle(*entry) for entry in entries] + bands
 
 
 def split_by_values(groups, has_values):

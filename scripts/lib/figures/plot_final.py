@@ -90,7 +90,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     values = [np.array([final_value(run, y) for run in group.runs]) for group in drawn]
     levels = common_levels(runs) if y == LOSS else {}
     crosses = max(sum(bool(line.diverged) for line in members) for _, members in faceted)
-    scale = (loss_scale(runs, [], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
+    scale = (loss_scale([], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
              else scale_of(values, limits=ylim))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
     handles += diverged_handles(any(run.diverged for run in runs))
@@ -101,7 +101,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
         draw_by_key(axes, key, scale, UNIT if y == LOSS else y, {
             line: {value: [final_value(run, y) for run in group.runs] for value, group in lines[line].items()}
             for line in members})
-        draw_levels(axes, {} if scale and scale.kind == "log" else levels)
+        draw_levels(axes, levels)
     set_panel_titles(panels, [facet for facet, _ in faceted])
     return figure
 

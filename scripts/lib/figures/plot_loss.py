@@ -31,22 +31,15 @@ Losses = namedtuple("Losses", "x rows low high at mean least most")
 def reference_levels(run):
     """{name: nats} of the losses of simple models on a run's validation split, as its summary has them: all of them
     once the run is done, the uniform one before."""
-    uniform = {"uniform": math.log(size) for size in vocabularies([run])}
-    return uniform | {name: run.summary[name] for name in NGRAMS if isinstance(run.summary.get(name), float)}
+    uniform = {"uniform": math.log(run.record["vocab"])} if run.record.get("vocab") else {}
+    return uniform | {name: run.record[name] for name in NGRAMS if name in run.record}
 
 
 def common_levels(runs):
     """The reference levels of all runs: those of the run that has most if all have the same text with the same split,
     else none."""
-    hashed = all("corpus_hash" in run.summary for run in runs)
-    splits = {json.dumps([run.summary["corpus_hash"] if hashed else [run.texts(), run.value("data.val_path")],
-                          bool(run.value("data.val_path")), run.value("data.val_fraction")]) for run in runs}
+    splits = {(run.text_hash, bool(run.value("data.val_path")), run.value("data.val_fraction")) for run in runs}
     return max(map(reference_levels, runs), key=len) if len(splits) == 1 else {}
-
-
-def vocabularies(runs):
-    """The sizes of the runs' vocabularies, as far as they are known."""
-    return [size for size in (run.summary.get("vocab") for run in runs) if isinstance(size, int) and size > 0]
 
 
 def smooth(values, at, to_end=False):
@@ -98,25 +91,23 @@ def validation_of(group, tables, log):
     return np.maximum.accumulate(band(x)[0])[shown], mean[shown], least[shown], most[shown]
 
 
-def limits(training, validation, levels, guessing):
+def limits(training, validation, levels):
     """(low, high, log) of the y axis for lists of curves: all of it, but for training losses that would squash the
     rest, first or diverging ones; drawing.mark_outside marks these. Logarithmic if a validation loss is so high, or if
-    some curve never comes near the losses of models that learn. `guessing`: the loss of an untrained model, used
-    without levels; None if unknown."""
+    some curve never comes near the losses of models that learn."""
     training, validation = ([curve[np.isfinite(curve)] for curve in curves if np.isfinite(curve).any()]
                             for curves in (training, validation))
     curves = training + validation
     if not curves:
         return 0.0, 5.0, False
     low, high = min(map(np.min, curves)), max(map(np.max, curves))
-    uniform = levels.get("uniform", guessing or high)
+    uniform = levels.get("uniform", high)
     worst = max(map(np.max, validation), default=0.0)
     if max(map(np.min, curves)) > NEAR * uniform or worst > FAR * uniform:
         low = min((curve[curve > 0].min() for curve in curves if (curve > 0).any()), default=1.0)
         return min(low, levels.get("unigram", low)) / 1.3, 1.3 * max(high, low), True
-    high = max(min(high, NEAR * uniform), worst)
     unigram = levels.get("unigram", low)
-    low, high = min(low, unigram), max(high, unigram)
+    low, high = min(low, unigram), max(min(high, NEAR * uniform), worst, unigram)
     next_below = max((level for level in levels.values() if level < low), default=low)
     if low - next_below < 0.25 * (high - low):  # a level that the model may soon reach
         low = next_below
@@ -157,76 +148,66 @@ def draw_group(axes, group, losses, log):
     if len(losses.rows) == 1:
         axes.fill_between(losses.x, losses.low, losses.high, color=group.color, alpha=0.35, linewidth=scaled(0.9))
     draw(axes, losses.x, losses.rows, group, None if losses.at.size else group.marker, log=log)
-    few = losses.at.size <= 30
     spread = [losses.mean - losses.least, losses.most - losses.mean] if len(losses.rows) > 1 else None
     axes.errorbar(losses.at, losses.mean, yerr=spread, linestyle="", marker=group.marker, color=group.color,
-                  markersize=scaled(6.5 if few else 4), markerfacecolor="white",
-                  markeredgewidth=scaled(1.7 if few else 1.1), elinewidth=scaled(1.4), zorder=4)
+                  markersize=scaled(6), markeredgecolor="white", elinewidth=scaled(1.4), zorder=4)
 
 
-def loss_scale(runs, training, validation, levels, ylim=None, room=1.0):
-    """The Scale of these losses of runs, as limits() has it, `room` times as high as these need."""
-    low, high, log = limits(training, validation, levels, max(map(math.log, vocabularies(runs)), default=None))
+def loss_scale(training, validation, levels, ylim=None, room=1.0):
+    """The Scale of these losses, as limits() has it, `room` times as high as these need."""
+    low, high, log = limits(training, validation, levels)
     high = low * (high / low) ** room if log else low + (high - low) * room
     return scale_between(*(ylim or (low, high)), "log" if log else "linear")
 
 
-def scale_for(runs, tables, levels, ylim=None):
-    """The Scale of the losses in these tables, for a picture and for the page. What a diverged run reached must not
-    squash the other curves: it counts as far as scale.near() says."""
-    others = [tables[run][:1 if run.diverged else None, TRAIN] for run in runs]
-    curves = [[near(tables[run][:, column], others) if run.diverged else tables[run][:, column] for run in runs]
+def scale_for(tables, levels, ylim=None):
+    """The Scale of the losses in these tables of runs, for a picture and for the page. What a diverged run reached must
+    not squash the other curves: it counts as far as scale.near() says."""
+    others = [table[:1 if run.diverged else None, TRAIN] for run, table in tables.items()]
+    curves = [[near(table[:, column], others) if run.diverged else table[:, column] for run, table in tables.items()]
               for column in (TRAIN, VALIDATION)]
-    return loss_scale(runs, *curves, levels, ylim)
+    return loss_scale(*curves, levels, ylim)
 
 
 @drawing
 def plot(groups, x="step", ylim=None, last=None):
     """The figure: loss against x, one of AXES; a panel for each of `facets`, all on one scale. `ylim`: (low, high) of
     it; `last`: the number of steps to draw, None for all."""
-    groups, tables, late = recent(groups, {run: loss_table(run, x) for group in groups for run in group.runs}, last)
-    runs, levels = list(tables), common_levels(list(tables))
-    scale = scale_for(runs, tables, levels, ylim)
+    tables = {run: loss_table(run, x) for group in groups for run in group.runs}
+    if last:
+        end = max(table[-1, STEP] for table in tables.values())
+        tables = {run: table[table[:, STEP] > end - last] for run, table in tables.items()}
+    levels = common_levels(tables)
+    scale = scale_for(tables, levels, ylim)
     log, statistic = scale.kind == "log", GEOMETRIC if scale.kind == "log" else MEAN
     losses = {group: losses_of(group, tables, log) for group in groups}
-    ends = [(group, end) for group in groups for run in group.diverged
+    lost = [(group, end) for group in groups for run in group.diverged
             if (end := last_point(tables[run][:, X], tables[run][:, TRAIN]))]
     validated = any(drawn.at.size for drawn in losses.values())
     faceted = facets(groups)
     finite = [group for group in groups if losses[group].at.size or np.isfinite(losses[group].rows).any()]
     shown, missing = split_by_values(groups, finite.__contains__)
     title = "Training and validation loss" if validated else "Training loss"
-    inside = "white" if validated else None
-    handles = [*group_handles(shown, statistic, inside), line_handle("training, smoothed")]
-    handles += [line_handle("validation", dash="", marker="o", inside=inside)] * validated
-    handles += diverged_handles(bool(ends))
+    handles = [*group_handles(shown, statistic), line_handle("training, smoothed")]
+    handles += [line_handle("validation", dash="", marker="o")] * validated
+    handles += diverged_handles(bool(lost))
     figure, panels = new_figure(len(faceted), 2, 5.0 if len(faceted) == 1 else 3.45, title,
-                                shared_settings(groups, statistic), handles, notes=[*late, *missing], beside="bits")
-    first = min(table[0, X] for table in tables.values()) if last else 0
+                                shared_settings(groups, statistic), handles, notes=missing, beside="bits")
+    places = np.concatenate([table[:, X] for table in tables.values()])
+    ends = places.min() if last else 0, places.max()
     for axes, (facet, members) in zip(panels, faceted):
         set_scale(axes, scale)
         for group in members:
-            draw_group(axes, group, losses[group], log)
-        for group, end in ends:
+            if group in finite:
+                draw_group(axes, group, losses[group], log)
+        for group, end in lost:
             if group in members:
                 end_mark(axes, end, group.color)
         if not finite:
             nothing_finite(axes)
-        label_axes(axes, levels if not log else {"uniform": levels.get("uniform", 0.0)}, x,
-                   (first, max(table[-1, X] for table in tables.values())))
+        label_axes(axes, levels, x, ends)
     set_panel_titles(panels, [facet for facet, _ in faceted])
     return figure
-
-
-def recent(groups, tables, last):
-    """(groups, tables, notes): those of the `last` steps before the end of the longest run, and notes on the groups
-    that have none there; all for None."""
-    end = max(table[-1, STEP] for table in tables.values())
-    tables = {run: table[table[:, STEP] > end - last] if last else table for run, table in tables.items()}
-    kept = [group.restricted_to([run for run in group.runs if tables[run].size]) for group in groups]
-    notes = [f"No row in the last {last} steps: {group.label}." for group in kept if not group.runs]
-    kept = [group for group in kept if group.runs]
-    return kept, {run: tables[run] for group in kept for run in group.runs}, notes
 
 
 def label_axes(axes, levels, x, ends):

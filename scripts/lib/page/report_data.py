@@ -91,7 +91,7 @@ def page_data(groups):
     tables = tables_of(groups)
     trained = list(tables["step"])
     levels = plot_loss.common_levels(trained) if trained else {}
-    scale = plot_loss.scale_for(trained, tables["step"], levels)
+    scale = plot_loss.scale_for(tables["step"], levels)
     sites = {}
     for site, quantity in dict.fromkeys(key for _, values in layers.values() for key in values):
         having = [(group, values[site, quantity]) for group, (_, values) in layers.items()

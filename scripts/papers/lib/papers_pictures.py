@@ -95,7 +95,7 @@ def losses_by_rate(title, panels, lines):
             label: Probed(np.array([runs.losses(**shared, **own, lr=rate) for rate in rates]).T)
             for label, own in lines.items()}, x=("learning rate", [*map(float, rates)]), level=UNIGRAM)
                  for name, shared in panels.items()]
-        low, high, _ = limits([], [np.array(runs.losses())], {"unigram": UNIGRAM}, None)
+        low, high, _ = limits([], [np.array(runs.losses())], {"unigram": UNIGRAM})
         return picture_of(title, shown, "dotted: the unigram level", ylim=(low, high))
 
     return picture
