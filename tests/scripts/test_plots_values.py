@@ -301,7 +301,6 @@ class Styles(MadeRuns):
         self.assertEqual([axes.get_title(loc="left")[-10:] for axes in later[1:3]], ["at step 10", "at step 20"])
         self.assertEqual((later[0].get_ylim(), later[4].lines[0].get_xdata().tolist()), ((1e-4, 8), [50, 60]))
         self.refused("plot.py", "heads", "run", "--step", "33", says="no row of step 33 in heads.csv; nearest: 30 and")
-        self.refused("plot.py", "branches", self.make("cut", model__residual=False), says="cut: model.residual is fal")
         self.refused("plot.py", "loss", "run", "--ylim", "3,2", says="--ylim: got 3,2; expected LOW,HIGH with LOW < H")
         column = plot.cosine(runs[0], paper=3.25)  # without a fourth panel's room
         self.assertLess(column.axes[-1].get_position().y0 * column.get_figheight(), 0.6)

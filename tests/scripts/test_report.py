@@ -117,7 +117,7 @@ class Report(MadeRuns):
             f"{lost} shows what moved before</li>", page.content)
         for note in (f"{fresh}: metrics.csv has no rows yet", "p/seed-1, p/seed-2: a probe does not train",
                      f"{fresh}: no layers.csv; set log.layers_every above 0 and train again",
-                     "p/seed-1, p/seed-2: one step is logged, a map needs two"):
+                     "p/seed-1, p/seed-2: one step is logged, a map needs two; `plot.py layers` shows it"):
             self.assertIn("Left out: " + note, page.texts["note"])
         self.assertEqual(page.images, PICTURES)
         self.assertEqual(self.report("p").images, [*PICTURES[2:5], *PICTURES[6:8]])

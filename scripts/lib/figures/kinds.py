@@ -3,7 +3,7 @@
 import argparse
 from collections import namedtuple
 
-from lib.base.command import ScriptError, printable
+from lib.base.command import printable
 from lib.figures import (plot_branches, plot_cosine, plot_final, plot_heads, plot_heatmap, plot_layers, plot_loss,
                          plot_measure, plot_steps, plot_updates)
 from lib.logs.sites import SITES, Branches, Site, TokenCosine
@@ -40,14 +40,6 @@ FINAL_X = ("--x", {"metavar": "KEY", "help": "the key of the horizontal axis, su
                                              "which the runs have most values)"})
 FINAL_Y = ("--y", {"metavar": "NAME", "default": plot_final.LOSS,
                    "help": "a number of summary.json, such as growth (default: final_val_loss)"})
-
-
-def several_steps(run):
-    """The residual stream of a run, of which a map needs several steps."""
-    site = Site(run)
-    if site.steps.size < 2:
-        raise ScriptError(f"{run}: one step is logged, a map needs two")
-    return site
 
 
 # A kind of picture. `plot(groups, paper=None, **options)`, which drawing.drawing has decorated, returns the figure of
@@ -87,7 +79,7 @@ KINDS = {
           "still be alike here.", {"theory": True})]),
     "heatmap": Kind(
         plot_heatmap.plot, "layers.csv", "every layer at every logged step, as a map of colours", (SITE,),
-        several_steps,
+        plot_heatmap.several_steps,
         [("Every layer at every step", "Steps to the right, depth upward; one colour scale holds for all runs. A "
           "gradient that darkens from below no longer reaches the first blocks.", {})]),
     "branches": Kind(

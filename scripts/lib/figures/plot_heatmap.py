@@ -25,12 +25,19 @@ QUANTITIES = (("rms", "activation rms", "units", "viridis"), ("grad", "gradient 
 HATCH = {"facecolor": "#EDEDED", "edgecolor": "#9A9A9A", "hatch": "/////", "linewidth": 0}
 LOST = (0, (2, 1.5))  # the dash of the line where a run diverged
 ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
-MOST = 12  # runs in a figure
 LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
 STATISTIC = "geometric mean of"  # seeds
 MAP_HEIGHT, TALLEST_MAP, CELL = 1.5, 2.6, 0.05  # inches, of a map of few blocks, of one of many, and of a block
 MAP_GAP = 0.98  # inches between two maps
 SCALE_HEIGHT, SCALE_GAP = 0.13, 0.85  # inches of a colour scale, and between it and the first of its maps
+
+
+def several_steps(run, site="stream"):
+    """A site of a run, of which a map needs several steps."""
+    logged = Site(run, site)
+    if logged.steps.size < 2:
+        raise ScriptError(f"{run}: one step is logged, a map needs two; `plot.py layers` shows it")
+    return logged
 
 
 class HeatMap:
@@ -39,7 +46,7 @@ class HeatMap:
     `divergences`: the steps at which seeds diverged."""
 
     def __init__(self, group, site):
-        maps = [Site(run, site) for run in group.runs]
+        maps = [several_steps(run, site) for run in group.runs]
         self.group, self.first = group, maps[0].first
         for name in ("rms", "grad"):
             self.steps, values = on_steps([m.steps for m in maps], [getattr(m, name) for m in maps])
@@ -62,10 +69,7 @@ def color_scale(maps, name):
 
 
 def edges(steps):
-    """The boundaries between the cells of these steps on a logarithmic axis, halfway between neighbours. A single step
-    has a cell from 2/3 to 3/2 of it."""
-    if steps.size == 1:
-        return np.array([steps[0] / 1.5, steps[0] * 1.5])
+    """The boundaries between the cells of these steps on a logarithmic axis, halfway between neighbours."""
     middle = np.sqrt(steps[1:] * steps[:-1])
     return np.concatenate([[steps[0]**2 / middle[0]], middle, [steps[-1]**2 / middle[-1]]])
 
@@ -73,14 +77,7 @@ def edges(steps):
 @drawing
 def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
-    if len(groups) > MOST:
-        raise ScriptError(f"{groups[0].runs[0]}: {len(groups)} runs; at most {MOST} are drawn as maps; name fewer")
     maps = [HeatMap(group, site) for group in groups]
-    for heat_map in maps:
-        # A logarithmic axis cannot show step 0, that of a probe.
-        if all(other.steps.size == 1 for other in maps) or heat_map.steps[0] == 0:
-            run = heat_map.group.runs[0]
-            raise ScriptError(f"{run}: one step is logged, a map needs two; `plot.py layers` shows it")
     subject = "residual stream" if site == "stream" else site
     deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
     height = MAP_HEIGHT if len(maps) > 4 else min(MAP_HEIGHT + CELL * deepest, TALLEST_MAP)
