@@ -90,7 +90,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     values = [np.array([final_value(run, y) for run in group.runs]) for group in drawn]
     levels = common_levels(runs) if y == LOSS else {}
     crosses = max(sum(bool(line.diverged) for line in members) for _, members in faceted)
-    scale = (loss_scale([], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
+    scale = (loss_scale(runs, [], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
              else scale_of(values, limits=ylim))
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
     handles += diverged_handles(any(run.diverged for run in runs))

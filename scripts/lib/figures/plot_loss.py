@@ -153,9 +153,11 @@ def draw_group(axes, group, losses, log):
                   markersize=scaled(6), markeredgecolor="white", elinewidth=scaled(1.4), zorder=4)
 
 
-def loss_scale(training, validation, levels, ylim=None, room=1.0):
-    """The Scale of these losses, as limits() has it, `room` times as high as these need."""
-    low, high, log = limits(training, validation, levels)
+def loss_scale(runs, training, validation, levels, ylim=None, room=1.0):
+    """The Scale of these losses of runs, as limits() has it, `room` times as high as these need. Runs that have no
+    levels in common have the highest of their uniform levels."""
+    uniform = [known["uniform"] for known in map(reference_levels, runs) if "uniform" in known]
+    low, high, log = limits(training, validation, ({"uniform": max(uniform)} if uniform else {}) | levels)
     high = low * (high / low) ** room if log else low + (high - low) * room
     return scale_between(*(ylim or (low, high)), "log" if log else "linear")
 
@@ -166,7 +168,7 @@ def scale_for(tables, levels, ylim=None):
     others = [table[:1 if run.diverged else None, TRAIN] for run, table in tables.items()]
     curves = [[near(table[:, column], others) if run.diverged else table[:, column] for run, table in tables.items()]
               for column in (TRAIN, VALIDATION)]
-    return loss_scale(*curves, levels, ylim)
+    return loss_scale(tables, *curves, levels, ylim)
 
 
 @drawing

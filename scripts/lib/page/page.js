@@ -6,7 +6,7 @@ const $ = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 58, right: 14, top: 14, bottom: 38 };  // pixels around a chart's plot
 const LEVEL_NAMES = 96;  // pixels right of the loss
-const state = { at: 0, site: "stream", axis: "step", boxes: [], playing: 0, saved: 0 };
+const state = { at: 0, site: "stream", boxes: [], playing: 0, saved: 0 };
 const panels = [...new Set(page.groups.map(group => group.panel))];
 const charts = { grad: [], rms: [], loss: [] };  // a chart a panel
 
@@ -97,9 +97,8 @@ function drawDepth(name, panel) {
 }
 
 function drawLoss(panel) {
-  const axis = state.axis, groups = shown(panel).filter(group => group.losses);
-  const chart = charts.loss[panel] = frame("loss", panel, page.x[axis], page.loss, axis === "seconds" ? "seconds of training" : axis, "",
-    page.levels.length ? LEVEL_NAMES : MARGIN.right);
+  const groups = shown(panel).filter(group => group.losses);
+  const chart = charts.loss[panel] = frame("loss", panel, page.x, page.loss, "step", "", page.levels.length ? LEVEL_NAMES : MARGIN.right);
   const { svg } = chart;
   let free = 0;  // the height from which no name is written yet
   for (const [name, level] of page.levels) {
@@ -109,22 +108,17 @@ function drawLoss(panel) {
     free += 14;
   }
   for (const { losses, ...group } of groups) {
-    const x = losses.x[axis], at = losses.at[axis];
-    curve(chart, x, losses.train, group);
-    markBeyond(chart, at, losses.val, group);
-    at.forEach((place, i) => add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(place) - 5},${chart.y(losses.val[0][i])}l5,-5l5,5l-5,5z` }));
+    curve(chart, losses.x, losses.train, group);
+    markBeyond(chart, losses.at, losses.val, group);
+    losses.at.forEach((place, i) => add(svg, "path", { class: "point", fill: group.color, d: `M${chart.x(place) - 5},${chart.y(losses.val[0][i])}l5,-5l5,5l-5,5z` }));
     for (const [index, loss] of losses.ends)
-      add(svg, "text", { class: "name", x: chart.x(x[index]), y: chart.y(loss) + 5, "text-anchor": "middle" }, "✕");
+      add(svg, "text", { class: "name", x: chart.x(losses.x[index]), y: chart.y(loss) + 5, "text-anchor": "middle" }, "✕");
   }
-  if (axis === "step")  // on other axes a step has several x
-    add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
-  const lists = groups.flatMap(({ losses }) => [losses.x, losses.at]);
-  const steps = new Map(lists.flatMap(list => list[axis].map((place, i) => [place, list.step[i]])));
-  chart.places = [...steps.keys()].sort((a, b) => a - b);
-  chart.stepAt = place => steps.get(place);
-  chart.title = place => axis === "step" ? `step ${place}` : `${place} ${axis}`;
-  chart.values = place => groups.flatMap(group => [["x", "train", ""], ["at", "val", " (validation)"]].map(([list, kind, what]) =>
-    [group, what, group.losses[kind][0][group.losses[list][axis].findLastIndex(at => at <= place)] ?? null]));
+  add(svg, "line", { class: "cursor", x1: chart.x(step()), x2: chart.x(step()), y1: chart.top, y2: chart.bottom });
+  chart.places = groups.flatMap(({ losses }) => [...losses.x, ...losses.at]);
+  chart.title = place => `step ${place}`;
+  chart.values = place => groups.flatMap(group => [["x", "train", ""], ["at", "val", " (validation)"]].map(([steps, kind, what]) =>
+    [group, what, group.losses[kind][0][group.losses[steps].findLastIndex(at => at <= place)] ?? null]));
 }
 
 // ---- values under the pointer ---------------------------------------------------------------------------------
@@ -162,7 +156,7 @@ function redraw() {
   $("now").textContent = `step ${step()}`;
   $("step").setAttribute("aria-valuetext", $("now").textContent);
   clearTimeout(state.saved);  // the address keeps the step for a reload; browsers forbid writing it at every frame
-  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}&axis=${state.axis}`), 500);
+  state.saved = setTimeout(() => location.replace(`#step=${step()}&site=${state.site}`), 500);
 }
 
 function goTo(at) {
@@ -209,7 +203,7 @@ function chartOf(kind, panel) {
   svg.addEventListener("pointerleave", () => { $("tip").hidden = true; });
   if (kind === "loss") svg.addEventListener("pointerdown", event => {
     play(false);
-    goTo(charts.loss[panel].stepAt(nearest(charts.loss[panel], event)));
+    goTo(nearest(charts.loss[panel], event));
   });
 }
 
@@ -230,22 +224,11 @@ function start() {
     state.at = Number($("step").value);
     play(false);
   });
-  $("axis").parentElement.hidden = $("loss").hidden;
-  for (const option of $("axis").options)  // an axis that some run did not log is no choice
-    option.disabled = !(option.value in page.x);
   $("play").addEventListener("click", () => play(!state.playing));
-  document.addEventListener("keydown", event => {
-    if (event.key !== " " || event.target.type === "checkbox" || /^(SELECT|BUTTON|SUMMARY)$/.test(event.target.tagName)) return;
-    event.preventDefault();
-    play(!state.playing);
-  });
   addEventListener("resize", redraw);
   const asked = new URLSearchParams(location.hash.slice(1));
-  for (const name of ["site", "axis"]) {
-    $(name).addEventListener("change", () => { state[name] = $(name).value; redraw(); });
-    if ([...$(name).options].some(option => option.value === asked.get(name) && !option.disabled))
-      state[name] = $(name).value = asked.get(name);
-  }
+  $("site").addEventListener("change", () => { state.site = $("site").value; redraw(); });
+  if (asked.get("site") in page.layers) state.site = $("site").value = asked.get("site");
   goTo(Number(asked.get("step")));
   play(!asked.has("step") && page.steps.length > 1 && !matchMedia("(prefers-reduced-motion: reduce)").matches);
 }

@@ -56,42 +56,35 @@ def layers_of(group):
 
 
 def losses_of(group, tables, log):
-    """{"train", "val": lists of the mean and the ends of its band; "x", "at": {axis: their places}; "ends": [(index in
-    x, loss)] of diverged runs}. `tables`: {axis: {run: as loss_table has it}}."""
-    drawn = {name: plot_loss.losses_of(group, rows, log, MOST_LOSSES) for name, rows in tables.items()}
-    losses = drawn["step"]
+    """{"train", "val": lists of the mean and the ends of its band; "x", "at": their steps; "ends": [(index in x, loss)]
+    of diverged runs}. `tables`: {run: as loss_table has it}."""
+    losses = plot_loss.losses_of(group, tables, log, MOST_LOSSES)
     ends = [last_point(np.arange(losses.x.size), row) for run, row in zip(group.runs, losses.rows) if run.diverged]
     return {"train": rounded([band(losses.rows, log)[0], losses.low, losses.high], 5),
             "val": rounded([losses.mean, losses.least, losses.most], 5),
             "ends": [(int(index), rounded(loss, 5)) for index, loss in filter(None, ends)],
-            "x": {name: rounded(of.x, 6) for name, of in drawn.items()},
-            "at": {name: rounded(of.at, 6) for name, of in drawn.items()}}
+            "x": losses.x.astype(int).tolist(), "at": losses.at.astype(int).tolist()}
 
 
 def tables_of(groups):
-    """{axis: {run: as loss_table has it}} of the runs that train, with the axes that all of them have logged."""
+    """{run: as loss_table has it} of the runs that train."""
     tables = {}
-    for name in plot_loss.AXES:
-        runs = tables.get("step") or [run for group in groups for run in group.runs if not run.probe]
-        tables[name] = {}
-        for run in runs:
-            try:
-                tables[name][run] = plot_loss.loss_table(run, name)
-            except ScriptError:
-                continue
-        if len(tables[name]) < len(tables["step"]):
-            del tables[name]
+    for run in (run for group in groups for run in group.runs if not run.probe):
+        try:
+            tables[run] = plot_loss.loss_table(run)
+        except ScriptError:
+            continue
     return tables
 
 
 def page_data(groups):
     """All that page.js reads: "groups", their labels, styles and lines; "steps", those of the lines, as many of the
-    logged ones as MOST_NUMBERS allows; "blocks", "loss" and "x": {axis}, axes; "layers": {site: {quantity: axis}}; and "levels": [(text, loss)]."""
+    logged ones as MOST_NUMBERS allows; "blocks", "loss" and "x", axes; "layers": {site: {quantity: axis}};
+    and "levels": [(text, loss)]."""
     layers = {group: layers_of(group) for group in groups}
     tables = tables_of(groups)
-    trained = list(tables["step"])
-    levels = plot_loss.common_levels(trained) if trained else {}
-    scale = plot_loss.scale_for(tables["step"], levels)
+    levels = plot_loss.common_levels(tables)
+    scale = plot_loss.scale_for(tables, levels)
     sites = {}
     for site, quantity in dict.fromkeys(key for _, values in layers.values() for key in values):
         having = [(group, values[site, quantity]) for group, (_, values) in layers.items()
@@ -102,16 +95,15 @@ def page_data(groups):
     deepest = max([1, *(run.value("model.n_layer") for group in groups for run in group.runs)])
     data = []
     for group in groups:
-        training = group.restricted_to([run for run in group.runs if run in tables["step"]])
+        training = group.restricted_to([run for run in group.runs if run in tables])
         lost = [run.diverged_at() for run in group.diverged]
         data.append({"label": group.label, "color": group.color, "dash": css_dash(group.dash), "rest": group.rest,
                      "lead": with_diverged(group.lead, groups), "panel": group.panel, **layers[group][0],
                      "lost": min(filter(None, lost), default=None),
                      "losses": losses_of(training, tables, scale.kind == "log") if training.runs else None})
-    lasts = {name: max([1.0, *(table[-1, plot_loss.X] for table in of_runs.values())])
-             for name, of_runs in tables.items()}
+    last = max([1.0, *(table[-1, plot_loss.STEP] for table in tables.values())])
     return {"groups": data, "steps": sorted({step for entry in data for step in entry["steps"]}), "layers": sites,
             "blocks": axis(Scale(0, deepest, "linear", [(tick, str(tick)) for tick in block_ticks(deepest)])),
-            "loss": axis(scale), "x": {name: axis(scale_between(0, last)) for name, last in lasts.items()},
+            "loss": axis(scale), "x": axis(scale_between(0, last)),
             "levels": sorted(((f"{name} {level:.2f}", level) for name, level in levels.items()
                               if scale.low < level < scale.high), key=lambda pair: -pair[1])}
