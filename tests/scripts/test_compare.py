@@ -67,6 +67,8 @@ class Arithmetic(unittest.TestCase):
                                   ([1.0, math.inf], "growth", "inf")):
             self.assertEqual(pairs.metric_text(values, key), text)
         self.assertEqual(pairs.with_error(-0.01442, 0.00291), "-0.0144 ± 0.0029")
+        self.assertEqual(pairs.seed_by_seed({1: 2.3, 2: 2.4, 3: 2.9}, {1: 2.2, 2: 2.3, 3: 2.8})["difference"],
+                         "+0.1000 ± 0")  # the differences are 0.1 but for rounding
 
 
 class CompareTest(CliTest):

@@ -11,6 +11,7 @@ from lib.logs.runs import COUNTS
 
 RATE, LOSS = "train.lr", "final_val_loss"
 LARGE_LOSS = 100  # above it, digits after the point mean nothing
+ROUNDING = 1e-9  # of a mean: smaller errors are rounding's
 CLEAR = "a clear difference"
 TOO_FEW = "too few seeds to tell from chance"
 NORMAL_QUANTILE = 1.959964  # Student's t at 5%, infinite degrees of freedom
@@ -192,6 +193,7 @@ def metric_text(values, metric):
 def with_error(mean, error):
     """ "-0.061 ± 0.039": two significant digits of the error, and as many of the mean after the point; of a tiny error
     "3.0912 ± 0"."""
+    error = 0 if error < ROUNDING * abs(mean) else error
     digits = 1 - math.floor(math.log10(error)) if error > 0 else math.inf
     if 0 <= digits <= 6:
         return f"{mean:.{digits}f} ± {error:.{digits}f}"
