@@ -19,7 +19,7 @@ from lib.logs import np, run_weights, safetensors_io
 
 import torch
 
-MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of computed tensors; other names are parameters, or in PLAIN
+MEASURED = ("grad.", "act.", "act_grad.")  # prefixes of computed tensors; other names are weights, or in PLAIN
 WORST = 8  # tensors shown
 PLAIN = ("tokens", "targets", "logits", "loss")
 
@@ -34,8 +34,7 @@ def recompute(tensors, metadata, dtype=torch.float64):
     if config["train"].get("precision") == "bf16":
         raise ValueError("its products have operands rounded to bf16, which are not here; dump with --set "
                          "train.precision=fp32")
-    weights = {n: t for n, t in tensors.items() if not n.startswith(MEASURED) and n not in PLAIN}
-    model = Transformer(config, weights).to(dtype)
+    model = Transformer(config, run_weights.weights_among(tensors)).to(dtype)
     model.branch_progress = run_weights.branch_progress(config, metadata)
     return measure(model, torch.from_numpy(tensors["tokens"]), torch.from_numpy(tensors["targets"]))
 

@@ -107,11 +107,10 @@ def load(path, dtype=torch.float32):
     """The model of a safetensors file, or of the newest weights in a run folder (lib/logs/run_weights.py), ready for
     evaluation, and its vocabulary, a list of code points. model.source says which file and step."""
     file, tensors, metadata = run_weights.newest_weights(path)
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("optim.")}
     if "config" not in metadata or "vocab" not in metadata:
-        raise ValueError(f"[model] {file}: no config or vocab in its metadata; not a file of normscope")
+        raise ScriptError(f"[model] {printable(file)}: no config or vocab in its metadata; not a file of normscope", 1)
     config, vocab = require_every_key(json.loads(metadata["config"]), file), json.loads(metadata["vocab"])
-    model = Transformer(config, tensors).to(dtype)
+    model = Transformer(config, run_weights.weights_among(tensors)).to(dtype)
     model.branch_progress = run_weights.branch_progress(config, metadata)
     model.source = f"{file}, step {metadata.get('step', 'unknown')}"
     return model.eval(), vocab
@@ -122,10 +121,7 @@ def run():
     parser = Parser("torch", "Load a normscope model into PyTorch and print its size and kind.")
     parser.add_argument("model", metavar="RUN_OR_FILE", help="a run folder or a safetensors file of weights")
     arguments = parser.parse_args()
-    try:
-        model, vocab = load(arguments.model)
-    except (RuntimeError, ValueError, LookupError) as error:
-        raise ScriptError(printable(" ".join(str(error).split())), 1) from None
+    model, vocab = load(arguments.model)
     count = sum(parameter.numel() for parameter in model.parameters())
     placement = model.config["norm_placement"]
     placement = placement if isinstance(placement, str) else json.dumps(placement)

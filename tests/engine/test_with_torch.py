@@ -153,6 +153,8 @@ class BranchWarmUp(CliTest):
         tensors, metadata = self.dumped("step", "--from", self.run_folder.path)
         self.assertEqual(metadata["step"], "6")
         self.assertLess(largest_error(tensors, recompute(tensors, metadata)), 1e-4)
+        self.assertEqual(torch_model.load(self.path("step"))[0].state_dict().keys(),
+                         torch_model.load(self.run_folder.path)[0].state_dict().keys())
         metadata["step"] = "1000"
         self.assertGreater(largest_error(tensors, recompute(tensors, metadata)), 1e-2)
         tensors["tokens"][0, 0], metadata["checksum"] = 10_000, ""

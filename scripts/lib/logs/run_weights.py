@@ -9,6 +9,7 @@ from lib.logs.runs import Run
 from lib.logs.sites import first_nonfinite
 
 FILES = ("model.safetensors", "checkpoint.safetensors", "best.safetensors")
+PARTS = ("embed", "embed_norm", "blocks", "final_norm", "head")  # with which names of a model's weights begin
 
 
 def newest_weights(path):
@@ -26,6 +27,11 @@ def newest_weights(path):
         raise ScriptError(f"[run] {run}: has no weights: {why}")
     file = max(files, key=step_of)
     return file, *safetensors_io.read(file)
+
+
+def weights_among(tensors):
+    """The weights among the tensors {name: array} of a checkpoint or an exchange file, which have others too."""
+    return {name: array for name, array in tensors.items() if name.split(".")[0] in PARTS}
 
 
 def kept_weights(run, step=None):

@@ -32,8 +32,7 @@ class Model:
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote",
                               1) from None
-        self.weights = {name: array for name, array in tensors.items()
-                        if name.split(".")[0] in ("embed", "embed_norm", "blocks", "final_norm", "head")}
+        self.weights = run_weights.weights_among(tensors)
         self.file, self.path = path, printable(path)
         self.vocabulary, self.text_hash = metadata.get("vocab"), metadata.get("corpus", "")
         if "act.0.stream" in tensors:  # an exchange file
