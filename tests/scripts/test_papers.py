@@ -274,14 +274,14 @@ class Measures(unittest.TestCase):
         for level, value in zip(gap.LEVELS, result, strict=True):
             self.assertAlmostEqual(value, expected[level] - level, delta=0.11 if level == 2.0 else 1e-9)
 
-    def test_depths_of_the_quick_form_are_few_and_all_different(self):
+    def test_the_quick_form_of_a_sweep_is_tiny_and_asks_the_same(self):
         with tempfile.TemporaryDirectory() as folder:
-            file, depths = papers_run.tiny_sweep(papers.config_of("deep"), Path(folder))
+            file, settings = papers_run.tiny_sweep(papers.config_of("deep"), Path(folder))
             spec = json.loads(file.read_text(encoding="utf-8"))
-        self.assertEqual(depths, {"3": "12", "4": "24", "5": "48"})
-        self.assertEqual(spec["grid"]["model.n_layer"], [4])
-        self.assertEqual({case["set"]["model.n_layer"] for case in spec["cases"]}, {5})
-        self.assertEqual(spec["grid"]["train.steps"], [4])
+        self.assertEqual((spec["grid"]["model.n_layer"], spec["grid"]["train.steps"]), ([24], [4]))
+        self.assertEqual(len(spec["grid"]["model.norm_placement"]), 6)
+        self.assertEqual([case["set"]["train.steps"] for case in spec["cases"]], [4] * 3)
+        self.assertEqual((settings["model.d_model"], settings.get("train.steps")), (16, None))
 
 
 class Averaging(forward.Decoder):

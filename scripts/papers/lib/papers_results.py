@@ -115,6 +115,5 @@ def file_of(name, folder=FOLDER):
 
 
 def load(name):
-    """The kept results of an experiment; None if it has no file. ScriptError: the file is damaged."""
-    file = file_of(name)
-    return of_data(read_json(file)) if file.exists() else None
+    """The kept results of an experiment. ScriptError: the file is missing or damaged."""
+    return of_data(read_json(file_of(name)))

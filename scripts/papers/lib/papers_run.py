@@ -12,7 +12,6 @@ quick calls an out folder of their own by default, so that neither takes the oth
                  and every script; measures of probes are not kept
 """
 
-import csv
 import json
 import re
 import subprocess
@@ -25,14 +24,13 @@ from lib.base.files import read_json, write_atomically
 from lib.logs import np
 from lib.logs.runs import Run
 from lib.model.measures import Model
-from lib.sweeps.grid import load_sweep
+from lib.sweeps.grid import as_cell, load_sweep, resolve
 from lib.theory import mean_field
 from papers.lib.papers_results import Probed, Runs
 
 CORPUS = ROOT / "data" / "austen.txt"
-DEPTH = 12  # blocks of the configs that sweeps are based on
-TINY = {"model": {"n_head": 2, "d_model": 16, "d_ff": 16, "context": 8}, "train": {"steps": 4, "batch_size": 2},
-        "eval": {"every": 2, "batches": 1}, "log": {"every": 1, "layers_every": 2}}
+TINY = {"model.n_head": 2, "model.d_model": 16, "model.d_ff": 16, "model.context": 8, "train.steps": 4,
+        "train.batch_size": 2, "eval.every": 2, "eval.batches": 1, "log.every": 1, "log.layers_every": 2}
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 
 
@@ -75,22 +73,19 @@ def sweep(config, out, quick, **measures):
     """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
     lib.logs.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless
     the grid has eval.every."""
-    file, depths = tiny_sweep(config, out) if quick else (config, {})
-    evaluations = [] if "eval.every" in read_json(file).get("grid", {}) else ["--set", "eval.every=0"]
-    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *evaluations, "--out", out,
-               "--jobs", processors.usable()], show=True)
-    rows = []
-    names = {run.name for run in load_sweep(file, evaluations[1:]).runs}
-    for cells in csv.DictReader((out / "summary.csv").read_text(encoding="utf-8").splitlines()):
-        if cells["name"] not in names:  # of an earlier version of the sweep
-            continue
-        row = {key.rpartition(".")[2]: value for key, value in cells.items() if "." in key}
-        if quick and "n_layer" in row:
-            row["n_layer"] = depths[row["n_layer"]]
-        loss = float(cells["final_val_loss"]) if cells["status"] == "done" else None
-        row |= {"status": cells["status"], "final_val_loss": loss}
-        row |= {name: measured_once(out / cells["name"], name, measure) for name, measure in measures.items()}
-        rows.append(row)
+    file, settings = tiny_sweep(config, out) if quick else (config, {})
+    if "eval.every" not in read_json(file).get("grid", {}):
+        settings["eval.every"] = 0
+    settings = [f"{key}={value}" for key, value in settings.items()]
+    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *(f"--set={setting}" for setting in settings),
+               "--out", out, "--jobs", processors.usable()], show=True)
+    points, rows = load_sweep(file, settings), []
+    resolve(points)
+    for point in points.runs:
+        summary = read_json(out / point.name / "summary.json")
+        rows.append({key.rpartition(".")[2]: as_cell(point.value(key)) for key in points.columns} | {
+            "status": summary["status"], "final_val_loss": summary.get("final_val_loss"),
+            **{name: measured_once(out / point.name, name, measure) for name, measure in measures.items()}})
     return Runs(rows)
 
 
@@ -104,29 +99,18 @@ def measured_once(folder, name, measure):
 
 
 def tiny_sweep(config, out):
-    """Writes a sweep file's tiny form to `out`: the same grid and cases, of tiny models with few blocks, 4 steps and at
-    most two seeds. Depths are replaced in their order by 3, 4, 5, ..., from 3 on because a claim may be about a third
-    of the blocks. Returns its path and {tiny depth: the depth that it stands for}, as texts."""
-    spec = read_json(config)
+    """Writes a sweep file's tiny form to `out`: the same grid and cases, of a few steps and at most two seeds. Returns
+    its path and the settings that all its models have."""
+    spec, shared = read_json(config), {**TINY, "data.path": tiny_text(out)}
     grid, cases = spec.get("grid", {}), [case["set"] for case in spec.get("cases", [])]
-    depths = {DEPTH, *grid.get("model.n_layer", []), *(case.get("model.n_layer", DEPTH) for case in cases)}
-    tiny = {depth: number for number, depth in enumerate(sorted(depths), start=3)}
-    for key, values in grid.items():
-        section, _, name = key.partition(".")
-        if key == "model.n_layer":
-            grid[key] = [tiny[depth] for depth in values]
-        elif len(values) == 1 and name in TINY.get(section, {}):  # a setting of all runs; more values are the question
-            grid[key] = [TINY[section][name]]
+    for key in grid.keys() & TINY.keys():
+        if len(grid[key]) == 1:  # a setting of all runs; more values are the question
+            grid[key] = [TINY[key]]
     for settings in cases:
-        settings["train.steps"] = TINY["train"]["steps"]
-        if "model.n_layer" in settings:
-            settings["model.n_layer"] = tiny[settings["model.n_layer"]]
-    base = {"extends": str((config.parent / spec["base"]).resolve()), **TINY, "data": {"path": str(tiny_text(out))},
-            "model": {**TINY["model"], "n_layer": tiny[DEPTH]}}
-    spec |= {"base": str(out / "tiny.json"), "seeds": spec.get("seeds", [1])[:2]}
-    write_atomically(out / "tiny.json", json.dumps(base))
+        settings["train.steps"] = TINY["train.steps"]
+    spec |= {"base": str((config.parent / spec["base"]).resolve()), "seeds": spec.get("seeds", [1])[:2]}
     write_atomically(out / config.name, json.dumps(spec))
-    return out / config.name, {str(number): str(depth) for depth, number in tiny.items()}
+    return out / config.name, {key: shared[key] for key in shared.keys() - set(grid).union(*cases)}
 
 
 def tiny_text(folder):
@@ -161,8 +145,8 @@ def probed(config, folder, seeds, quick, settings):
     note = json.dumps([seeds, mean_field.resolved(config, settings)])
     kept = folder / "probed.json"  # the note, written when the probe has ended
     if not kept.exists() or kept.read_text(encoding="utf-8") != note or last_change(kept) <= last_change(program()):
-        options = [word for setting in settings for word in ("--set", setting)]
-        normscope("probe", config, *options, "--seeds", seeds, "--out", folder, "--overwrite")
+        normscope("probe", config, *(f"--set={setting}" for setting in settings), "--seeds", seeds, "--out", folder,
+                  "--overwrite")
         write_atomically(kept, note)
     return [Run(folder / f"seed-{seed}") for seed in range(1, seeds + 1)]
 
