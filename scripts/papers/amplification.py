@@ -1,10 +1,11 @@
 """Liu et al. 2020: is it the amplification A that decides what trains without warm-up? A map of what is trainable."""
 
 import math
+from operator import itemgetter
 
 from lib.theory import mean_field
-from papers.lib.experiment import (HEIGHT, INK, MUTED, PALETTE, Claim, amplification, drawing, line_handle, loss_table,
-                                   matplotlib, new_figure, np, rates, set_values, sweep, write_unit)
+from papers.lib.experiment import (HEIGHT, INK, MUTED, PALETTE, Claim, drawing, line_handle, loss_table,
+                                   matplotlib, new_figure, np, predicted, rates, set_values, sweep, write_unit)
 
 RATES = ("0.0003", "0.001", "0.003")
 LEARNT = 2.8  # nats: a final loss below it
@@ -13,38 +14,42 @@ COSINES = (0, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99, 1)  # limits of the map's colour
 LEVELS = (1, 2, 5, 10, 20, 50)  # values of A at the map's lines
 
 
+def measure(run):
+    """The amplification by theory."""
+    return {"A": predicted(run)["amplification"]}
+
+
 def run(config, out, quick):
-    runs = sweep(config, out, quick, A=amplification)
-    cosines, levels = theory_of_map(min(out.glob("*/config.json")))  # the map replaces what its runs differ in
-    return {"runs": runs, "cosines": cosines, "levels": levels}
+    runs = sweep(config, out, quick, measure)
+    base = mean_field.resolved(min(out.glob("*/config.json")))  # the map replaces what its runs differ in
 
+    def predict(scale, depth):
+        model = {**base["model"], "n_layer": depth, "branch_scale": scale}
+        return mean_field.predict({**base, "model": model}, narrow=True)
 
-def models(runs, **values):
-    """[(A, blocks, scale of the branches)] of the runs, by rising A."""
-    return sorted({(row["A"], row["n_layer"], row["branch_scale"]) for row in runs.where(**values)})
-
-
-def has_learnt(runs, depth, scale, rate):
-    """Whether a model has left the unigram level; one that diverged has not."""
-    return runs.loss(n_layer=depth, branch_scale=scale, lr=rate) < LEARNT
+    theory = [[predict(scale, depth) for depth in DEPTHS] for scale in SCALES]
+    return {"runs": runs, "cosines": [[at.layers[-1]["token_cosine"] for at in row] for row in theory],
+            "levels": [[at.amplification for at in row] for row in theory]}
 
 
 def outcomes(runs, rate):
-    """[(A, whether the model learnt at this rate)], by rising A."""
-    return [(a, has_learnt(runs, depth, scale, rate)) for a, depth, scale in models(runs, lr=rate)]
+    """[(A, whether the model has left the unigram level, its row)] at this rate, by rising A. One that diverged has
+    not."""
+    tried = [(row["A"], loss < LEARNT, row) for row, loss in zip(runs.where(lr=rate), runs.losses(lr=rate))]
+    return sorted(tried, key=itemgetter(0))
 
 
 def count_out_of_order(runs):
     """How many models did not learn although one of larger A did, at the same rate."""
-    learnt = [[good for _, good in outcomes(runs, rate)] for rate in RATES]
+    learnt = [[good for _, good, _ in outcomes(runs, rate)] for rate in RATES]
     return sum(not good and any(row[i:]) for row in learnt for i, good in enumerate(row))
 
 
 def limit(runs, rate):
     """The geometric mean of the largest A with which a model learnt and the smallest with which one did not."""
     tried = outcomes(runs, rate)
-    largest = max((a for a, good in tried if good), default=tried[0][0])
-    smallest = min((a for a, good in tried if not good), default=tried[-1][0])
+    largest = max((a for a, good, _ in tried if good), default=tried[0][0])
+    smallest = min((a for a, good, _ in tried if not good), default=tried[-1][0])
     return math.sqrt(largest * smallest)
 
 
@@ -59,21 +64,9 @@ def claims(results):
 
 def table(results):
     runs = results["runs"]
-    lines = {f"A {a:.1f}: L {depth}, branches × {scale}": {"n_layer": depth, "branch_scale": scale}
-             for a, depth, scale in models(runs)}
+    lines = {f"A {row['A']:.1f}: L {row['n_layer']}, branches × {row['branch_scale']}":
+             {key: row[key] for key in ("n_layer", "branch_scale")} for row in sorted(runs.rows, key=itemgetter("A"))}
     return loss_table(lines, rates(*RATES))(runs)
-
-
-def theory_of_map(config):
-    """(cosine of two tokens after the last block, A) before training, arrays (scales, depths) over the map."""
-    config = mean_field.resolved(config)
-    cosines, levels = np.empty((2, len(SCALES), len(DEPTHS)))
-    for i, scale in enumerate(SCALES):
-        for j, depth in enumerate(DEPTHS):
-            model = {**config["model"], "n_layer": depth, "branch_scale": scale}
-            prediction = mean_field.predict({**config, "model": model}, narrow=True)
-            cosines[i, j], levels[i, j] = prediction.layers[-1]["token_cosine"], prediction.amplification
-    return cosines, levels
 
 
 @drawing
@@ -89,10 +82,10 @@ def picture(results):
         filled = axes.contourf(DEPTHS, SCALES, results["cosines"], COSINES, colors=blues)
         lines = axes.contour(DEPTHS, SCALES, results["levels"], LEVELS, colors=INK, linewidths=0.8)
         axes.clabel(lines, fmt="A %g", fontsize=8)
-        for _, depth, scale in models(runs, lr=rate):
-            handle = handles[not has_learnt(runs, depth, scale, rate)]
-            axes.plot(int(depth), float(scale), handle.get_marker(), color=handle.get_color(), markersize=10,
-                      markeredgecolor="white")
+        for _, has_learnt, row in outcomes(runs, rate):
+            handle = handles[not has_learnt]
+            axes.plot(int(row["n_layer"]), float(row["branch_scale"]), handle.get_marker(), color=handle.get_color(),
+                      markersize=10, markeredgecolor="white")
         axes.set_yscale("log")
         axes.set_yticks([0.1, 0.2, 0.5, 1], ["0.1", "0.2", "0.5", "1"])
         set_values(axes, "blocks (L)", DEPTHS)

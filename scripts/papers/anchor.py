@@ -5,16 +5,13 @@ from papers.lib.experiment import Claim, Model, curve, learns, loss_table, unit
 LINES = {"with a final norm": {"final_norm": "true"}, "without": {"final_norm": "false"}}
 
 
-def radial(run):
-    """The cosine of the last block's output and the negative of its gradient, mean over the tokens of a batch: above 0,
-    growing the output lowers the loss."""
+def measure(run):
+    """`radial`: the cosine of the last block's output and the negative of its gradient, mean over the tokens of a
+    batch; above 0, growing the output lowers the loss. `logits`: their rms at the last logged step."""
     model = Model(run.folder)
     gradient = model.tensors[f"act_grad.{run.value('model.n_layer')}.stream"].astype(float)
-    return -(unit(model.streams[-1]) * unit(gradient)).sum(-1).mean()
-
-
-# the rms of the logits at the last logged step
-MEASURES = {"radial": radial, "logits": lambda run: curve(run, "logits")[1][-1]}
+    radial = -(unit(model.streams[-1]) * unit(gradient)).sum(-1).mean()
+    return {"radial": radial, "logits": curve(run, "logits")[1][-1]}
 
 
 def claims(runs):

@@ -6,12 +6,9 @@ NORMS = choices("norm", "batchnorm", "layernorm")
 BATCHES = choices("batch_size", 2, 4, 8, 32, name="batch {}")
 
 
-def gap(run):
+def measure(run):
     """The final validation loss minus the training loss, mean of the last 50 steps."""
-    return run.summary["final_val_loss"] - run.rows("metrics.csv", ("train_loss",))[-50:].mean()
-
-
-MEASURES = {"gap": gap}
+    return {"gap": run.summary["final_val_loss"] - run.rows("metrics.csv", ("train_loss",))[-50:].mean()}
 
 
 def claims(runs):

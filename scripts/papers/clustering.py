@@ -40,7 +40,7 @@ def exponential_over_power(values):
 
 def power(probes, placement):
     """The slope of log(1 - cosine) against the logarithm of the stream's mean square, over the deeper half."""
-    values, squares = (probes[name][placement][0].mean(axis=0) for name in ("apart", "square"))
+    values, squares = (probes[name][placement].measured.mean(axis=0) for name in ("apart", "square"))
     deep = slice(len(values) // 2, None)
     return log_slope(squares[deep], values[deep])
 
@@ -52,8 +52,8 @@ def rate(values, chosen):
 
 
 def claims(probes):
-    means = {placement: measured.mean(axis=0) for placement, (measured, _) in probes["apart"].items()}
-    theory, depth = {placement: law for placement, (_, law) in probes["apart"].items()}, len(means["post"]) - 1
+    means = {placement: probed.measured.mean(axis=0) for placement, probed in probes["apart"].items()}
+    theory, depth = {placement: probed.law for placement, probed in probes["apart"].items()}, len(means["post"]) - 1
     yield Claim("post: slope of log(1 - cosine) per block in theory, blocks 48 to 60 (law ln 5/8 = -0.47)",
                 rate(theory["post"], (depth * 2 // 3, depth * 5 // 6)), -0.52, -0.40)
     falling = np.flatnonzero((theory["post"] > 1e-3) & (theory["post"] < 0.3))
@@ -76,19 +76,19 @@ def claims(probes):
 
 
 def table(probes):
-    def cell(measured, law):
-        return f"{measured.mean():.3g} / {law:.3g}" if law > SMALLEST else ""
+    def cell(probed, layer):
+        law = probed.law[layer]
+        return f"{probed.measured[:, layer].mean():.3g} / {law:.3g}" if law > SMALLEST else ""
 
-    depth = len(probes["apart"]["post"][1]) - 1
+    depth = len(probes["apart"]["post"].law) - 1
     layers = [depth // part for part in (12, 6, 3, 2, 1)]
-    lines = [[placement, *(cell(measured[:, layer], law[layer]) for layer in layers)]
-             for placement, (measured, law) in probes["apart"].items()]
+    lines = [[placement, *(cell(probed, layer) for layer in layers)] for placement, probed in probes["apart"].items()]
     return markdown(["1 − cosine of two tokens / theory", *(f"block {layer}" for layer in layers)], *lines)
 
 
 def picture(probes):
-    apart = {name: Probed(measured[:, 1:], np.where(law < SMALLEST, np.nan, law)[1:])
-             for name, (measured, law) in probes["apart"].items()}
+    apart = {name: Probed(probed.measured[:, 1:], np.where(probed.law < SMALLEST, np.nan, probed.law)[1:])
+             for name, probed in probes["apart"].items()}
     panels = [Panel(title, "1 − cosine", apart, True, 1)
               for title in ("An exponential is straight", "A power law is straight")]
     figure = picture_of("1 − cosine of two tokens before training", panels, THEORY)

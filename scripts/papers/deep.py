@@ -1,6 +1,6 @@
 """Which cures for post-norm's depth train without warm-up, at L 24 and L 48?"""
 
-from papers.lib.experiment import choices, learns, loss_table, placements, stays_at_unigram
+from papers.lib.experiment import depths, learns, loss_table, placements, stays_at_unigram
 
 
 def claims(runs):
@@ -12,5 +12,4 @@ def claims(runs):
         yield learns(f"{placement} at L 48", runs.loss(norm_placement=placement, n_layer=48))
 
 
-table = loss_table(choices("n_layer", 24, 48, name="L {}"),
-                   placements("post", "pre", "deepnorm", "rezero", "res_post", "mix"))
+table = loss_table(depths(24, 48), placements("post", "pre", "deepnorm", "rezero", "res_post", "mix"))

@@ -1,24 +1,21 @@
 """Ramasinghe et al. 2026: does the loss become sharper with depth?"""
 
 from papers.depth_rate import SCALES
-from papers.lib.experiment import Claim, Model, choices, fresh, log_slope, sharpness, spread, table_of
+from papers.lib.experiment import Claim, Model, depths, fresh, log_slope, sharpness, spread, table_of
 
-DEPTHS = choices("n_layer", 6, 12, 24, name="L {}")
+DEPTHS = depths(6, 12, 24)
 TIMES = ("before training", "after")
 
 
-def curvature(run):
-    """The largest eigenvalue of the Hessian on a batch: [before training, after]."""
-    return [sharpness(fresh(run)), sharpness(Model(run.folder))]
-
-
-MEASURES = {"curvature": curvature}
+def measure(run):
+    """The largest eigenvalue of the Hessian on a batch."""
+    return {"before training": sharpness(fresh(run)), "after": sharpness(Model(run.folder))}
 
 
 def claims(runs):
     def slope(scale, time):
-        rows = runs.where(**SCALES[scale])
-        return log_slope([float(row["n_layer"]) for row in rows], [row["curvature"][TIMES.index(time)] for row in rows])
+        depths = runs.measured("n_layer", **SCALES[scale]).astype(float)
+        return log_slope(depths, runs.measured(time, **SCALES[scale]))
 
     for time, must_hold in (("before training", True), ("after", False)):
         text = f"branches × 1, {time}: slope of log eigenvalue against log L"
@@ -29,7 +26,7 @@ def claims(runs):
 
 def table(runs):
     def table_at(time):
-        return table_of(runs, f"largest eigenvalue, {time}", lambda **values: spread(
-            runs.measured("curvature", **values)[:, TIMES.index(time)], "{:.3g}"), SCALES, DEPTHS)
+        return table_of(runs, f"largest eigenvalue, {time}",
+                        lambda **values: spread(runs.measured(time, **values), "{:.3g}"), SCALES, DEPTHS)
 
     return "\n".join(map(table_at, TIMES))

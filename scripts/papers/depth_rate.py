@@ -1,10 +1,10 @@
 """CompleteP, Dey et al. 2025: with branches scaled by 1/L, is the best rate of a shallow model that of a deep one?"""
 
-from papers.lib.experiment import Claim, choices, loss_table, losses_by_rate, rates
+from papers.lib.experiment import Claim, crossed, depths, loss_table, losses_by_rate, rates
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 SCALES = {"branches × 1": {"branch_scale": "1"}, "branches × 1/L": {"branch_scale": "L^-1"}}
-DEPTHS = choices("n_layer", 6, 12, 24, 48, name="L {}")
+DEPTHS = depths(6, 12, 24, 48)
 
 
 def claims(runs):
@@ -14,8 +14,7 @@ def claims(runs):
         yield Claim(f"{scale}: what L 48 loses at the rate that is best at L 6", lost, low, high)
 
 
-table = loss_table({f"{scale}, {depth}": {**own, **values} for scale, own in SCALES.items()
-                    for depth, values in DEPTHS.items()}, rates(*RATES))
+table = loss_table(crossed(SCALES, DEPTHS), rates(*RATES))
 
 
 picture = losses_by_rate("Rate and depth", SCALES, DEPTHS)

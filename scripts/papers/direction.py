@@ -12,7 +12,7 @@ def along_ones(matrix):
     return np.linalg.norm(matrix.sum(axis=1)) / np.linalg.norm(matrix)
 
 
-def direction(run):
+def measure(run):
     """By matrix and block: [|W u| over that before training, its law by decay alone, the squares of along_ones(W) and
     of along_ones(dW)]."""
     trained, first = Model(run.folder), fresh(run).weights
@@ -24,10 +24,7 @@ def direction(run):
         return [left, law, along_ones(matrix) ** 2, along_ones(gradient) ** 2]
 
     blocks = range(run.value("model.n_layer"))
-    return [[values(f"blocks.{block}.{reader}.weight") for block in blocks] for reader in READERS]
-
-
-MEASURES = {"direction": direction}
+    return {"direction": [[values(f"blocks.{block}.{reader}.weight") for block in blocks] for reader in READERS]}
 
 
 def measured(runs, line):

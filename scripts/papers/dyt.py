@@ -1,6 +1,6 @@
 """Dynamic Tanh (Zhu et al. 2025) and Derf (Chen et al. 2025) in the place of LayerNorm."""
 
-from papers.lib.experiment import Claim, choices, loss_table
+from papers.lib.experiment import Claim, choices, depths, loss_table
 
 
 def claims(runs):
@@ -10,5 +10,4 @@ def claims(runs):
             yield Claim(f"{norm} minus layernorm at L {depth}, by seed", difference, 0.02, 0.3)
 
 
-table = loss_table(choices("norm", "layernorm", "dyt", "derf"), choices("n_layer", 12, 24, name="L {}"),
-                   against="layernorm")
+table = loss_table(choices("norm", "layernorm", "dyt", "derf"), depths(12, 24), against="layernorm")

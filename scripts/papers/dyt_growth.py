@@ -2,10 +2,11 @@
 
 import math
 
-from papers.lib.experiment import Claim, distance_from_law, growth_of_gradient, law_of_growth, probe
+from papers.lib.experiment import (Claim, choices, crossed, depths, distance_from_law, growth_of_gradient,
+                                   law_of_growth, probe)
 
 DEPTHS = (6, 12, 24, 48, 96)
-VARIANTS = {(norm, depth): {"norm": norm, "n_layer": depth} for norm in ("layernorm", "dyt") for depth in DEPTHS}
+VARIANTS = crossed(choices("norm", "layernorm", "dyt"), depths(*DEPTHS))
 
 RATIO = "logarithm of the gradient's growth, L 96 over L 24"
 
@@ -16,11 +17,11 @@ def run(config, out, quick):
 
 def claims(probes):
     for norm in ("layernorm", "dyt"):
-        distance = distance_from_law({depth: probes[norm, depth] for depth in DEPTHS})
+        distance = distance_from_law({depth: probes[f"{norm}, L {depth}"] for depth in DEPTHS})
         yield Claim(f"{norm}: growth of the gradient, largest distance from its law", distance, 0, 0.1)
 
     def ratio_of_logarithms(norm):
-        deep, shallow = (math.log(probes[norm, depth][0].mean()) for depth in (96, 24))
+        deep, shallow = (math.log(probes[f"{norm}, L {depth}"].measured.mean()) for depth in (96, 24))
         return deep / shallow
 
     yield Claim(f"dyt: {RATIO} (law exp(c√L): 2)", ratio_of_logarithms("dyt"), 1.8, 2.4)

@@ -7,7 +7,7 @@ from papers.lib.experiment import Claim, markdown, np
 MATRICES = ("ffn.in", "ffn.out", "attn.out", "head")  # the size of the last one matters to the loss
 
 
-def size_over_law(run):
+def measure(run):
     """The rms of the MATRICES at the last step, mean over the blocks, over √(lr / 2 wd)."""
     rows = list(run.records("params.csv"))
     last = [row for row in rows if row["step"] == rows[-1]["step"]]
@@ -16,10 +16,7 @@ def size_over_law(run):
     def rms(matrix):
         return np.mean([row["rms"] for row in last if row["param"].endswith(f"{matrix}.weight")])
 
-    return [rms(matrix) / law for matrix in MATRICES]
-
-
-MEASURES = {"size": size_over_law}
+    return {"size": [rms(matrix) / law for matrix in MATRICES]}
 
 
 def claims(runs):

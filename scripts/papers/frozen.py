@@ -1,29 +1,26 @@
 """Baroni et al. 2025: what each norm does in a trained model, by the rise of the loss when it divides by an average."""
 
 from lib.model import measures
-from papers.lib.experiment import Claim, Panel, Probed, choices, learns, markdown, picture_of, spread
+from papers.lib.experiment import Claim, Panel, choices, learns, markdown, picture_of, spread
 
 PLACEMENTS = {"pre": ("attn", "FFN"), "sandwich": ("attn", "attn out", "FFN", "FFN out"), "post": ("attn", "FFN"),
               "deepnorm": ("attn", "FFN")}  # the norms of a block, in their order
 NORMS = choices("norm", "layernorm", "rmsnorm")
-WITH_FINAL_NORM = ("pre", "sandwich")
 
 
-def rises(run):
-    """The rise of the validation loss with each norm frozen, in the order of the forward pass; the last: with all."""
+def measure(run):
+    """The rise of the validation loss with each norm frozen, in the order of the forward pass, and with all."""
     frozen = measures.freeze(measures.Model(run.folder))
-    return [*(norm["rise"] for norm in frozen["norms"].values()), frozen["all"]]
-
-
-MEASURES = {"rises": rises}
+    return {"rises": [norm["rise"] for norm in frozen["norms"].values()], "all": frozen["all"]}
 
 
 def parts(runs, placement, norm):
-    """(rises of the blocks' norms (seeds, blocks, norms of a block), of the final norm (seeds) or None, of all)."""
-    values = runs.measured("rises", norm_placement=placement, norm=norm)
-    block_rises = values[:, :-2] if placement in WITH_FINAL_NORM else values[:, :-1]
-    final = values[:, -2] if placement in WITH_FINAL_NORM else None
-    return block_rises.reshape(len(values), -1, len(PLACEMENTS[placement])), final, values[:, -1]
+    """(rises of the blocks' norms (seeds, blocks, norms of a block), of the final norm (seeds, 1) or, without one,
+    (seeds, 0), of all)."""
+    rises, every = (runs.measured(name, norm_placement=placement, norm=norm) for name in ("rises", "all"))
+    count = len(PLACEMENTS[placement])
+    blocks = rises.shape[1] // count
+    return rises[:, :blocks * count].reshape(len(rises), blocks, count), rises[:, blocks * count:], every
 
 
 def claims(runs):
@@ -52,7 +49,7 @@ def table(runs):
         for norm in NORMS:
             blocks, final, every = parts(runs, placement, norm)
             chosen = (blocks[:, 0, 0], blocks.mean(axis=(1, 2)), final, every)
-            cells = ["" if values is None else spread(values, "{:+.4f}") for values in chosen]
+            cells = [spread(values, "{:+.4f}") if values.size else "" for values in chosen]
             lines.append([f"{placement}, {norm}", *cells])
     return markdown(["rise of the loss", "first norm", "a norm of a block, mean", "final norm", "all at once"], *lines)
 
@@ -60,10 +57,9 @@ def table(runs):
 def picture(runs):
     panels = []
     for placement, names in PLACEMENTS.items():
-        of_norm = {norm: runs.measured("rises", norm_placement=placement, norm=norm)[:, :-1] for norm in NORMS}
-        blocks = of_norm["layernorm"].shape[1] // len(names)
-        places = [f"{block} {name}" for block in range(1, blocks + 1) for name in names]
-        final = ["the final norm"] * (placement in WITH_FINAL_NORM)
-        panels.append(Panel(placement, "nats per character", {norm: Probed(rises) for norm, rises in of_norm.items()},
-                            x=(", then ".join(["norms of blocks", *final]), places + final)))
+        blocks, final, _ = parts(runs, placement, "layernorm")
+        places = [f"{block} {name}" for block in range(1, blocks.shape[1] + 1) for name in names]
+        last = ["the final norm"] * final.shape[1]
+        panels.append(Panel(placement, "nats per character", runs.lines("rises", NORMS, norm_placement=placement),
+                            x=(", then ".join(["norms of blocks", *last]), places + last)))
     return picture_of("The rise of the loss with one norm frozen", panels)

@@ -3,9 +3,9 @@
 import re
 
 from lib.logs import safetensors_io
-from papers.lib.experiment import Claim, Model, Panel, Probed, learns, normscope, np, picture_of, unit
+from papers.lib.experiment import Claim, Model, Panel, learns, normscope, np, picture_of, placements, unit
 
-PLACEMENTS = ("pre", "pre_scaled", "deepnorm")
+PLACEMENTS = placements("pre", "pre_scaled", "deepnorm")
 
 
 def angles(run):
@@ -21,19 +21,19 @@ def rises_without_block(run):
     metadata.pop("checksum", None)
     file = run.folder / "without_block.safetensors"
 
-    def loss(zeroed=()):
-        changed = {name: 0 * array if name in zeroed else array for name, array in tensors.items()}
-        safetensors_io.write(file, changed, metadata)
+    def loss(left_out):
+        zeroed = [f"blocks.{left_out}.{matrix}.weight" for matrix in ("attn.out", "ffn.out")]
+        safetensors_io.write(file, {name: 0 * array if name in zeroed else array for name, array in tensors.items()},
+                             metadata)
         return float(re.search(r"^model +(\S+)", normscope("eval", file), re.MULTILINE)[1])
 
-    whole = loss()
-    blocks = range(run.value("model.n_layer"))
-    losses = [loss((f"blocks.{block}.attn.out.weight", f"blocks.{block}.ffn.out.weight")) for block in blocks]
+    whole, *without = map(loss, (None, *range(run.value("model.n_layer"))))
     file.unlink()
-    return [without - whole for without in losses]
+    return [value - whole for value in without]
 
 
-MEASURES = {"angle": angles, "rise": rises_without_block}
+def measure(run):
+    return {"angle": angles(run), "rise": rises_without_block(run)}
 
 
 def last_third_over_first(by_block):
@@ -56,8 +56,7 @@ def claims(runs):
 
 
 def picture(runs):
-    panels = [Panel(title, text, {placement: Probed(runs.measured(name, norm_placement=placement))
-                                  for placement in PLACEMENTS}, first=1)
+    panels = [Panel(title, text, runs.lines(name, PLACEMENTS), first=1)
               for name, title, text in (("angle", "Angle between a block's input and output", "degrees"),
                                         ("rise", "Rise of the loss without the block", "nats per character"))]
     return picture_of("What each trained block does", panels)

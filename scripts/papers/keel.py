@@ -1,11 +1,11 @@
 """Keel (Chen & Wei 2026), DeepNorm and pre-norm: how do they tolerate depth and rate without warm-up?"""
 
-from papers.lib.experiment import choices, learns, loss_table, losses_by_rate, placements, rates, stays_at_unigram
+from papers.lib.experiment import (choices, crossed, depths, learns, loss_table, losses_by_rate, placements, rates,
+                                   stays_at_unigram)
 
 PLACEMENTS = ("pre", "deepnorm", "keel")
 DEPTHS = (24, 48, 96)
-LINES = {f"{placement}, L {depth}": {"norm_placement": placement, "n_layer": depth}
-         for placement in PLACEMENTS for depth in DEPTHS}
+LINES = crossed(placements(*PLACEMENTS), depths(*DEPTHS))
 
 
 def claims(runs):

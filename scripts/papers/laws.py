@@ -47,12 +47,13 @@ def run(config, out, quick):
 
 
 def claims(probes):
-    ratios = [float((product[:, 0] / product[:, -1]).mean()) for product, _ in probes["balance"].values()]
+    products = [probed.measured for probed in probes["balance"].values()]
+    ratios = [float((product[:, 0] / product[:, -1]).mean()) for product in products]
     farthest = max(ratios, key=lambda ratio: abs(math.log(ratio)))
     yield Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", farthest, 0.8, 1.2)
     yield Claim("cos(x_0, x_l): the worst layer of all placements, less its law",
                 distance_from_law(probes["cosine"], relative=False), 0, 0.03)
-    first = {activation: float(gradient[:, 0].mean()) for activation, (gradient, _) in probes["gradient"].items()}
+    first = {activation: probed.measured[:, 0].mean() for activation, probed in probes["gradient"].items()}
     yield Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
                 first["swiglu"], 15, 25)
     yield Claim("post, ReLU, L 24: |dx_0| over |dx_L| (law 1)", first["relu"], 0.8, 1.25)

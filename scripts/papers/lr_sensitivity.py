@@ -2,14 +2,16 @@
 
 import itertools
 
-from papers.lib.experiment import Claim, loss_table, losses_by_rate, np, placements, rates, table_of
+from papers.lib.experiment import Claim, crossed, loss_table, losses_by_rate, np, placements, rates, table_of
 
 RATES = ("0.001", "0.003", "0.01", "0.03", "0.1")
 PLACEMENTS = placements("post", "deepnorm", "pre", "sandwich", "res_post")
 QK_NORM = {"without qk_norm": {"qk_norm": "false"}, "with qk_norm": {"qk_norm": "true"}}
 
 
-MEASURES = {"first": lambda run: run.rows("metrics.csv", ("train_loss",))[0, 0]}  # the training loss at step 1
+def measure(run):
+    """The training loss at step 1."""
+    return {"first": run.rows("metrics.csv", ("train_loss",))[0, 0]}
 
 
 def sensitivity(runs, **values):
@@ -37,14 +39,11 @@ def claims(runs):
 
 
 def table(runs):
-    lines = {f"{placement}, {name}": {**own, **values}
-             for placement, own in PLACEMENTS.items() for name, values in QK_NORM.items()}
-
     def cell(**values):
         return f"{sensitivity(runs, **values):.3f}"
 
     sensitivities = table_of(runs, "sensitivity to the rate", cell, PLACEMENTS, QK_NORM)
-    return loss_table(lines, rates(*RATES))(runs) + "\n" + sensitivities
+    return loss_table(crossed(PLACEMENTS, QK_NORM), rates(*RATES))(runs) + "\n" + sensitivities
 
 
 picture = losses_by_rate("Rate and placement", QK_NORM, PLACEMENTS)

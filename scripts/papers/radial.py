@@ -1,6 +1,6 @@
 """The length and the direction of weights before a norm: steps can only lengthen them, decay only shortens them."""
 
-from papers.lib.experiment import Claim, Model, Panel, Probed, choices, fresh, markdown, np, picture_of
+from papers.lib.experiment import Claim, Model, Panel, Probed, choices, fresh, markdown, np, picture_of, unit
 
 MATRICES = ("ffn.in", "ffn.out", "attn.out")  # before a norm
 CONTROL = "head"  # whose length matters to the loss
@@ -34,37 +34,23 @@ def lengths(run):
 
 def turned(run):
     """For each of MATRICES and the control: [cosine of the trained matrices with their start, the law's]."""
-    start, end = fresh(run).weights, Model(run.folder).weights
+    models = fresh(run).weights, Model(run.folder).weights
     shrunk, result = (1 - run.value("train.lr") * run.value("train.weight_decay")) ** run.value("train.steps"), []
     for matrix in (*MATRICES, CONTROL):
-        names = [name for name in start if name.endswith(f"{matrix}.weight")]
-        before, after = (np.concatenate([weights[name].ravel().astype(float) for name in names])
-                         for weights in (start, end))
-        sizes = np.linalg.norm(before), np.linalg.norm(after)
-        result.append([before @ after / sizes[0] / sizes[1], shrunk * sizes[0] / sizes[1]])
+        start, end = (np.concatenate([array.ravel() for name, array in weights.items()
+                                      if name.endswith(f"{matrix}.weight")]).astype(float) for weights in models)
+        result.append([unit(start) @ unit(end), shrunk * np.linalg.norm(start) / np.linalg.norm(end)])
     return result
 
 
-def off_law(run):
-    """For each of MATRICES and the control: the largest distance of a length over its law from 1."""
-    return [np.abs(length / law - 1).max() for length, law in lengths(run)]
-
-
-def smallest_change(run):
-    """For each of MATRICES: the smallest change of a length in a step, over the length."""
-    return [(np.diff(length) / length[:-1]).min() for length, _ in lengths(run)[:-1]]
-
-
-def drawn_steps(run):
-    """POINTS steps from the first to the last, at which lengths are kept."""
-    return np.linspace(1, run.value("train.steps"), POINTS).round()
-
-
-def drawn_lengths(run):
-    return np.array(lengths(run))[:, :, drawn_steps(run).astype(int) - 1]
-
-
-MEASURES = {"steps": drawn_steps, "lengths": drawn_lengths, "off": off_law, "change": smallest_change, "turned": turned}
+def measure(run):
+    """For each of MATRICES and the control: `lengths` and their law at POINTS `steps`, `turned`, and `off`, the largest
+    distance of a length over its law from 1. `change`, for each of MATRICES: the smallest change of a length in a step,
+    over the length."""
+    every, steps = np.array(lengths(run)), np.linspace(1, run.value("train.steps"), POINTS).round()
+    length, law = every[:, 0], every[:, 1]
+    return {"steps": steps, "lengths": every[:, :, steps.astype(int) - 1], "turned": turned(run),
+            "off": np.abs(length / law - 1).max(axis=1), "change": (np.diff(length) / length[:, :-1])[:-1].min(axis=1)}
 
 
 def claims(runs):

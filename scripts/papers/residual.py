@@ -2,30 +2,29 @@
 
 import math
 
-from papers.lib.experiment import (Claim, Panel, Probed, choices, config_of, growth_of_gradient, law_of_growth, learns,
-                                   loss_table, np, picture_of, probe, stays_at_unigram, sweep)
+from papers.lib.experiment import (Claim, Panel, Probed, config_of, crossed, depths, growth_of_gradient, law_of_growth,
+                                   learns, loss_table, np, picture_of, probe, stays_at_unigram, sweep)
 
+RESIDUALS = {"with residuals": {"residual": "true"}, "without": {"residual": "false"}}
 DEPTHS = [2, 4, 8, 16, 32, 48]
-GRADIENTS = {"pre, with residuals": ("pre", "true"), "pre, without": ("pre", "false"),
-             "no norm, with residuals": ("none", "true"), "no norm, without": ("none", "false")}
-VARIANTS = {(placement, residual, depth): {"norm_placement": placement, "residual": residual, "n_layer": depth}
-            for placement, residual in GRADIENTS.values() for depth in DEPTHS}
-LINES = {"pre, with residuals": {"residual": "true"}, "pre, without": {"residual": "false"}}
+GRADIENTS = crossed({"pre": {"norm_placement": "pre"}, "no norm": {"norm_placement": "none"}}, RESIDUALS)
 GRADIENT = "the gradient before block 1 over after block 48"
 
 
 def run(config, out, quick):
-    gradient = probe(config_of("xiong"), out, quick, VARIANTS, growth_of_gradient, law_of_growth)
+    variants = crossed(GRADIENTS, depths(*DEPTHS))
+    gradient = probe(config_of("xiong"), out, quick, variants, growth_of_gradient, law_of_growth)
     return {"runs": sweep(config, out, quick), "gradient": gradient}
 
 
 def claims(results):
     runs, gradient = results["runs"], results["gradient"]
-    without, with_residuals = (math.log10(gradient["none", residual, 48][0].mean()) for residual in ("false", "true"))
+    without, with_residuals = (math.log10(gradient[f"no norm, {name}, L 48"].measured.mean())
+                               for name in ("without", "with residuals"))
     yield Claim(f"no norm, without residuals: log10 of {GRADIENT}", without, -9, -5)
     yield Claim(f"no norm, with residuals: log10 of {GRADIENT}", with_residuals, 9, 13)
-    measured, expected = gradient["pre", "true", 48]
-    yield Claim(f"pre, with residuals: {GRADIENT}, over its law", measured.mean() / expected, 0.7, 1.5)
+    pre = gradient["pre, with residuals, L 48"]
+    yield Claim(f"pre, with residuals: {GRADIENT}, over its law", pre.measured.mean() / pre.law, 0.7, 1.5)
     for depth in (2, 24):
         yield learns(f"pre, L {depth}, with residuals", runs.loss(residual="true", n_layer=depth))
     yield learns("pre, L 2, without", runs.loss(residual="false", n_layer=2))
@@ -33,12 +32,13 @@ def claims(results):
 
 
 def table(results):
-    return loss_table(LINES, choices("n_layer", 2, 24, name="L {}"))(results["runs"])
+    lines = {f"pre, {name}": values for name, values in RESIDUALS.items()}
+    return loss_table(lines, depths(2, 24))(results["runs"])
 
 
 def picture(results):
-    gradients = {name: Probed(np.array([results["gradient"][(*variant, depth)].measured for depth in DEPTHS]).T)
-                 for name, variant in GRADIENTS.items()}
+    gradients = {name: Probed(np.array([results["gradient"][f"{name}, L {depth}"].measured for depth in DEPTHS]).T)
+                 for name in GRADIENTS}
     return picture_of("Gradient at initialisation, with and without residual connections",
                       [Panel("", "before block 1, over after block L", gradients, True, x=("blocks (L)", DEPTHS))],
                       second=["pre, without", "no norm, without"])

@@ -1,5 +1,6 @@
 """Wang et al. 2025: the kinds of parameters by sharpness. The mean square of the gradient stands for it."""
 
+import itertools
 import re
 
 from papers.lib.experiment import Claim, markdown, np
@@ -9,8 +10,9 @@ KINDS = {"embeddings": r"embed\.", "q, k": r"attn\.[qk]\.", "FFN": r"ffn\.", "v,
 TIMES = ("step 1", "after warm-up")
 
 
-def mean_squares(run):
-    """The mean square of the gradient by kind of parameter: [at step 1, over the logged steps of the last half]."""
+def measure(run):
+    """The mean square of the gradient by kind of parameter at each of TIMES; the last half of the steps is after
+    warm-up."""
     rows = list(run.records("params.csv"))
     half = rows[-1]["step"] / 2
 
@@ -18,16 +20,13 @@ def mean_squares(run):
         chosen = [row for row in rows if is_chosen(row["step"]) and re.search(pattern, row["param"])]
         return sum(row["grad_norm"]**2 for row in chosen) / sum(row["numel"] for row in chosen)
 
-    return [[mean_square(pattern, is_chosen) for pattern in KINDS.values()]
-            for is_chosen in (lambda step: step == 1, lambda step: step > half)]
-
-
-MEASURES = {"squares": mean_squares}
+    return {time: [mean_square(pattern, is_chosen) for pattern in KINDS.values()]
+            for time, is_chosen in zip(TIMES, (lambda step: step == 1, lambda step: step > half))}
 
 
 def squares_of(runs, placement, time):
     """By kind, mean over seeds."""
-    return runs.measured("squares", norm_placement=placement)[:, TIMES.index(time)].mean(axis=0)
+    return runs.measured(time, norm_placement=placement).mean(axis=0)
 
 
 def out_of_order(squares):
@@ -47,9 +46,8 @@ def claims(runs):
 
 def table(runs):
     lines = []
-    for placement in ("pre", "post"):
-        for time in TIMES:
-            squares = squares_of(runs, placement, time)
-            ffn_square = squares[list(KINDS).index("FFN")]
-            lines.append([f"{placement}, {time}", *(f"{square / ffn_square:.2g}" for square in squares)])
+    for placement, time in itertools.product(("pre", "post"), TIMES):
+        squares = squares_of(runs, placement, time)
+        of_ffn = squares[list(KINDS).index("FFN")]
+        lines.append([f"{placement}, {time}", *(f"{square / of_ffn:.2g}" for square in squares)])
     return markdown(["mean square of the gradient, over the FFN's", *KINDS], *lines)

@@ -40,7 +40,8 @@ def curvature(run):
     return rate / 2 * (1 - beta1) / (1 + beta1) * along / sum((u[name] * g[name]).sum() for name in u)
 
 
-MEASURES = {"spike": spike, "curves": curves, "curvature": curvature}
+def measure(run):
+    return {"spike": spike(run), "curves": curves(run), "curvature": curvature(run)}
 
 
 def measured(runs, measure, beta, steps=LAST):

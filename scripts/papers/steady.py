@@ -1,11 +1,10 @@
 """arXiv 2512.08217: a weight decay in proportion to the rate keeps the sizes of weights over rates."""
 
-from papers.equilibrium import MATRICES, size_over_law
+from papers.equilibrium import MATRICES, measure
 from papers.lib.experiment import Claim, Panel, Probed, choices, np, picture_of, rates, table_of
 
 RATES, DECAYS = ("0.001", "0.002", "0.004"), ("0.5", "1", "2")
 RULES = {"wd fixed": ("1", "1", "1"), "wd in proportion to lr": DECAYS}
-MEASURES = {"size": size_over_law}
 
 
 def law(rate, decay):

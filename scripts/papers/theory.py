@@ -23,18 +23,17 @@ def root_mean_square(measured):
     return np.sqrt((measured ** 2).mean(axis=0))
 
 
-def off_theory(measured, law):
+def off_theory(probed):
     """(relative distance of the rms from theory, relative standard error of the rms by its seeds), means over the
     layers."""
-    squares = measured ** 2
+    squares = probed.measured ** 2
     error = squares.std(axis=0, ddof=1) / math.sqrt(len(squares)) / squares.mean(axis=0) / 2
-    return float(np.abs(law / root_mean_square(measured) - 1).mean()), float(error.mean())
+    return float(np.abs(probed.law / root_mean_square(probed.measured) - 1).mean()), float(error.mean())
 
 
 def worst_over_allowed(probes, limit):
     """The largest distance from theory over what is allowed: the limit, or two standard errors."""
-    pairs = [off_theory(measured, law) for measured, law in probes.values()]
-    return max(distance / max(limit, 2 * error) for distance, error in pairs)
+    return max(distance / max(limit, 2 * error) for distance, error in map(off_theory, probes.values()))
 
 
 def claims(probes):
@@ -45,23 +44,22 @@ def claims(probes):
 
 
 def table(probes):
-    def percent(measured, law):
-        distance, error = off_theory(measured, law)
+    def percent(probed):
+        distance, error = off_theory(probed)
         return f"{100 * distance:.1f}% ({100 * error:.1f})"
 
     def first_over_last(values):
         return f"{values[0] / values[-1]:.3g}"
 
-    lines = []
-    for name, (gradient, law) in probes["grad"].items():
-        lines.append([name, percent(*probes["rms"][name]), percent(gradient, law),
-                      f"{first_over_last(root_mean_square(gradient))} / {first_over_last(law)}"])
+    lines = [[name, percent(probes["rms"][name]), percent(gradient),
+              f"{first_over_last(root_mean_square(gradient.measured))} / {first_over_last(gradient.law)}"]
+             for name, gradient in probes["grad"].items()]
     return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
                      "gradient at x_0 over x_L / theory"], *lines)
 
 
 def picture(probes):
-    panels = [Panel(title, unit, {name: pair for name, pair in probes[site].items() if name in PLACED}, True)
+    panels = [Panel(title, unit, {name: probed for name, probed in probes[site].items() if name in PLACED}, True)
               for site, title, unit in (("grad", "Gradient rms of the stream", "nats per unit"),
                                         ("rms", "Activation rms of the stream", "units"))]
     return picture_of("Before training: probes, and what theory expects of them", panels, THEORY, points=True)

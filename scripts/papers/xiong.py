@@ -1,11 +1,10 @@
 """Xiong et al. 2020, theorem 1: the gradient of the last block's second FFN matrix, by depth."""
 
-from papers.lib.experiment import Claim, Panel, Probed, log_slope, np, picture_of, probe
+from papers.lib.experiment import Claim, Panel, Probed, crossed, depths, log_slope, np, picture_of, placements, probe
 
-PLACEMENTS = ("pre", "post")
+PLACEMENTS = placements("pre", "post")
 DEPTHS = (6, 8, 10, 12, 14, 24, 48)
-VARIANTS = {(placement, depth): {"norm_placement": placement, "n_layer": depth}
-            for placement in PLACEMENTS for depth in DEPTHS}
+VARIANTS = crossed(PLACEMENTS, depths(*DEPTHS))
 
 
 def gradient_of_w2(run):
@@ -14,25 +13,25 @@ def gradient_of_w2(run):
 
 
 def run(config, out, quick):
-    probes = probe(config, out, quick, VARIANTS, gradient_of_w2, seeds=16)
-    return {variant: norms for variant, (norms, _) in probes.items()}
+    return probe(config, out, quick, VARIANTS, gradient_of_w2, seeds=16)
 
 
-def claims(gradients):
+def claims(probes):
     def slope(placement):
-        return log_slope(DEPTHS, [gradients[placement, depth][:, -1].mean() for depth in DEPTHS])
+        return log_slope(DEPTHS, [probes[f"{placement}, L {depth}"].measured[:, -1].mean() for depth in DEPTHS])
 
     yield Claim("pre: slope of log |dW2| of block L against log L", slope("pre"), -0.55, -0.35)
     yield Claim("post: slope of log |dW2| of block L against log L", slope("post"), 0.0, 0.2)
-    by_block = gradients["pre", 14].mean(axis=0)
+    by_block = probes["pre, L 14"].measured.mean(axis=0)
     yield Claim("pre, L 14: |dW2| of block 1 over block L, law's √((1 + 1.5 L)/2.5) = 3.0",
                 by_block[0] / by_block[-1], 2.2, 3.8)
 
 
-def picture(gradients):
+def picture(probes):
     unit = "|dW2| (nats per unit)"
-    panels = [Panel(f"L {depth}, by block", unit, {name: Probed(gradients[name, depth]) for name in PLACEMENTS},
-                    first=1) for depth in (6, 14)]
-    last = {name: Probed(np.array([gradients[name, depth][:, -1] for depth in DEPTHS]).T) for name in PLACEMENTS}
+    panels = [Panel(f"L {depth}, by block", unit, {name: probes[f"{name}, L {depth}"] for name in PLACEMENTS}, first=1)
+              for depth in (6, 14)]
+    last = {name: Probed(np.array([probes[f"{name}, L {depth}"].measured[:, -1] for depth in DEPTHS]).T)
+            for name in PLACEMENTS}
     return picture_of("Gradient of the FFN's second matrix at initialisation",
                       [*panels, Panel("Last block, by depth", unit, last, x=("blocks (L)", DEPTHS))])

@@ -95,12 +95,12 @@ class Page(unittest.TestCase):
 
     def test_results_are_kept_with_nine_digits(self):
         results = {"runs": runs_of([2.1234567891, 2.5], seed=["1", "2"], curve=[[1, 2.0], [1, 3.0]]),
-                   "probe": {("pre", 14): papers_results.Probed(np.array([[1.0, 1 / 3]]), None)}}
+                   "probe": {"pre, L 14": papers_results.Probed(np.array([[1.0, 1 / 3]]), np.array([0.5]))}}
         again = papers_results.of_data(json.loads(papers_results.text_of(papers_results.as_data(results))))
         self.assertEqual(again["runs"].losses(), [2.12345679, 2.5])
         self.assertEqual(again["runs"].rows[1], results["runs"].rows[1])
-        measured, law = again["probe"]["pre", 14]
-        self.assertEqual((measured.tolist(), law), ([[1, 0.333333333]], None))
+        probed = again["probe"]["pre, L 14"]
+        self.assertEqual((probed.measured.tolist(), probed.law.tolist()), ([[1, 0.333333333]], [0.5]))
 
     def test_the_numbers_of_the_prose_are_shown_in_the_results(self):
         """Each decimal of a section that does not come from elsewhere is in its tables and claims; in a section without
@@ -268,10 +268,10 @@ class Measures(unittest.TestCase):
 
     def test_a_gap_is_taken_at_an_equal_training_loss(self):
         rows = np.array([[4, 4], [3.5, np.nan], [3, 3.1], [2, 2.6], [2.1, 2.7], [1, 2.2]])
-        *result, lowest = gap.gaps(types.SimpleNamespace(rows=lambda log, columns: rows))
+        result = gap.measure(types.SimpleNamespace(rows=lambda log, columns: rows))
         expected = {2.5: 2.85, 2.2: 2.7, 2.0: 2.6, 1.8: 2.6, 1.5: 2.45}
-        self.assertEqual(lowest, 1)
-        for level, value in zip(gap.LEVELS, result, strict=True):
+        self.assertEqual(result["lowest"], 1)
+        for level, value in zip(gap.LEVELS, result["gaps"], strict=True):
             self.assertAlmostEqual(value, expected[level] - level, delta=0.11 if level == 2.0 else 1e-9)
 
     def test_the_quick_form_of_a_sweep_is_tiny_and_asks_the_same(self):
@@ -349,24 +349,24 @@ class Measured(CliTest):
         folder, calls = Path(self.train("run").path), []
         source, program = Path(self.write("scripts/lib/model/below.py", "")), Path(self.write("program", ""))
 
-        def steps(run):
+        def measure(run):
             calls.append(run)
-            return run.summary["steps"]
+            return {"steps": run.summary["steps"]}
 
         def measured():
             with mock.patch.multiple(papers_run, ROOT=source.parents[3], program=lambda: program):
-                self.assertEqual(papers_run.measured_once(folder, "steps", steps), 25)
+                self.assertEqual(papers_run.measured_once(folder, measure), {"steps": 25})
             return len(calls)
 
         self.assertEqual([measured(), measured()], [1, 1])
         for number, newer in enumerate((folder / "summary.json", program, source), start=2):
-            for file in (folder / "summary.json", program, source, folder / "measured_steps.json"):
-                os.utime(file, (100, 100 if file == newer else 99 if file.name == "measured_steps.json" else 98))
+            for file in (folder / "summary.json", program, source, folder / "measured_test_papers.json"):
+                os.utime(file, (100, 100 if file == newer else 99 if file.name == "measured_test_papers.json" else 98))
             self.assertEqual([measured(), measured()], [number, number], newer)
 
     def test_a_gradient_by_kind_of_parameter(self):
         run = Run(self.train("run").path)
-        first, later = sharpness_order.mean_squares(run)
+        first, later = sharpness_order.measure(run).values()
         rows = [row for row in run.records("params.csv") if row["step"] == 1 and "norm" in row["param"]]
         self.assertAlmostEqual(first[-1], np.mean([row["grad_rms"]**2 for row in rows]))  # they are of one size
         self.assertTrue(all(square > 0 for square in first + later))
@@ -405,7 +405,7 @@ class Measured(CliTest):
         train = {"optimizer": "sgd", "lr": 0.3, "weight_decay": 0.1, "schedule": "constant"}
         for norm, is_free in (("layernorm", False), ("rmsnorm", True)):
             run = Run(self.train(norm, {"model": {"norm": norm, "norm_affine": False}, "train": train}).path)
-            for left, law, _, gradient in np.array(direction.direction(run)).reshape(-1, 4):
+            for left, law, _, gradient in np.array(direction.measure(run)["direction"]).reshape(-1, 4):
                 self.assertEqual([gradient > 1e-3, abs(left / law - 1) > 1e-3], [is_free, is_free], norm)
 
     def test_a_norm_s_bias_gives_that_direction_a_gradient_of_rank_one(self):
@@ -420,7 +420,8 @@ class Measured(CliTest):
     def test_a_final_norm_makes_the_gradient_orthogonal(self):
         for final_norm, low, high in ((True, 0, 1e-4), (False, 1e-3, 1)):
             run = Run(self.train(f"final-{final_norm}", {"model": {"final_norm": final_norm, "norm_eps": 0}}).path)
-            self.assertTrue(low <= abs(anchor.radial(run)) <= high, anchor.radial(run))
+            radial_part = abs(anchor.measure(run)["radial"])
+            self.assertTrue(low <= radial_part <= high, radial_part)
 
 
 if __name__ == "__main__":

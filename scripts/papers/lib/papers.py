@@ -3,7 +3,7 @@
 An experiment is a module of scripts/papers. Its config in configs/papers and its marks on the page there have the same
 name. A module has
 
-  MEASURES                 {name: measure} of the trained runs, as papers_run.sweep takes them; may be missing
+  measure(run)             gives {name: number or nested lists of numbers} of a trained run; may be missing
   run(config, out, quick)  runs the config file into the folder `out` and returns the results, mostly by a call of
                            papers_run.probe; without it the config is a sweep, whose trained runs are the results
   claims(results)          yields a Claim for each number with a value expected from the paper or a law
@@ -58,9 +58,9 @@ def stays_at_unigram(text, loss):
 
 
 def distance_from_law(probes, relative=True):
-    """The largest distance of a mean over seeds from its law, over layers and variants. `probes`: {variant: (measured
-    (seeds, layers), law (layers))}."""
-    distances = [np.abs(measured.mean(axis=0) - law) / (law if relative else 1) for measured, law in probes.values()]
+    """The largest distance of a mean over seeds from its law, over layers and variants. `probes`: {variant: Probed}."""
+    distances = [np.abs(probed.measured.mean(axis=0) - probed.law) / (probed.law if relative else 1)
+                 for probed in probes.values()]
     return max(float(distance.max()) for distance in distances)
 
 

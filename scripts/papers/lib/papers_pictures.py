@@ -77,11 +77,11 @@ def as_curves(panel, lines, points):
     """The panel as curves.py has it."""
     kind, x = panel.x
     shown, extras = [], [] if panel.level is None else [Extra(panel.level, MUTED, DOTS)]
-    for name, (measured, law) in panel.probes.items():
-        at = panel.first + np.arange(measured.shape[1]) if x is None else np.array(x)
-        shown.append(Curve(lines[name], at, measured, [False] * len(measured)))
-        if law is not None:
-            extras.append(Extra(law, lines[name].color if points else INK, DASHES, x=at))
+    for name, probed in panel.probes.items():
+        at = panel.first + np.arange(probed.measured.shape[1]) if x is None else np.array(x)
+        shown.append(Curve(lines[name], at, probed.measured, [False] * len(probed.measured)))
+        if probed.law is not None:
+            extras.append(Extra(probed.law, lines[name].color if points else INK, DASHES, x=at))
     measure = Measure("", "", panel.unit, panel.log)
     return curves.Panel(measure, panel.title, kind == "step", panel.first, shown, (), extras)
 

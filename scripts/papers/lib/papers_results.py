@@ -2,8 +2,7 @@
 Claims, table and picture are functions of what the file holds, so they need no run, and a diff of the file shows which
 number moved.
 
-In JSON, trained runs are {"runs": a row for each}, a probe is {"measured": [...], "law": ...}, an array is a list, and
-a tuple of a probe's choices is a text: ("pre", 14) is "pre | 14".
+In JSON, trained runs are {"rows": a row for each}, a probe is {"measured": [...], "law": ...}, and an array is a list.
 """
 
 import json
@@ -11,7 +10,7 @@ import math
 import re
 import statistics
 import sys
-from collections import namedtuple
+from dataclasses import dataclass
 
 from lib.base.files import read_json
 from lib.compare.pairs import seed_by_seed
@@ -21,8 +20,12 @@ from papers.lib.papers import CONFIGS
 FOLDER = CONFIGS / "results"
 DIGITS = 9  # significant digits of a file's numbers: no two numbers of float32 have the same
 
-# What a probe has measured, an array (seeds, ...), and what theory expects, an array, a number or None.
-Probed = namedtuple("Probed", "measured law", defaults=[None])
+
+@dataclass
+class Probed:
+    """What a probe has measured, an array (seeds, ...), and what theory expects, an array or None."""
+    measured: np.ndarray
+    law: np.ndarray = None
 
 
 class Runs:
@@ -56,6 +59,13 @@ class Runs:
         """The measure `name` of the runs with these values, an array with a row for each run."""
         return np.array([row[name] for row in self.where(**values)])
 
+    def lines(self, name, chosen, law=None, **shared):
+        """{line: Probed} of the measure `name`, and of the measure `law` of the first run, for {line: the values that
+        its runs have} and the values that all of them have."""
+        return {line: Probed(self.measured(name, **values, **shared),
+                             self.measured(law, **values, **shared)[0] if law else None)
+                for line, values in chosen.items()}
+
     def paired(self, values, base, **shared):
         """The final losses of the runs with `values` minus those of the runs with `base`, seed by seed, as compare.py
         has it: `mean`, and `difference` in words. Needs two seeds. `shared`: values that all of the runs have."""
@@ -73,34 +83,24 @@ class Runs:
 
 def as_data(results):
     """What JSON can hold of results, numbers rounded to DIGITS."""
-    if isinstance(results, Runs):
-        return {"runs": as_data(results.rows)}
-    if isinstance(results, Probed):
-        return as_data(results._asdict())
-    if isinstance(results, dict):
-        return {" | ".join(map(str, key)) if isinstance(key, tuple) else key: as_data(value)
-                for key, value in results.items()}
-    if isinstance(results, (list, np.ndarray)):
-        return [as_data(value) for value in results]
-    return float(f"{results:.{DIGITS}g}") if isinstance(results, (float, np.floating)) else results
+    def plain(value):
+        return value.tolist() if isinstance(value, np.ndarray) else vars(value)
+
+    def rounded(text):
+        return float(f"{float(text):.{DIGITS}g}")
+
+    return json.loads(json.dumps(results, default=plain), parse_float=rounded)
 
 
 def of_data(data):
-    """The results that as_data made data of."""
-    if isinstance(data, list):
-        return np.array(data)
+    """The results that as_data made data of; arrays are still lists but in probes."""
     if not isinstance(data, dict):
         return data
-    if data.keys() == {"runs"}:
-        return Runs(data["runs"])
-    values = {key_of(name): of_data(value) for name, value in data.items()}
-    return Probed(**values) if values.keys() == set(Probed._fields) else values
-
-
-def key_of(name):
-    """The tuple of a text such as "pre | 14", or the text."""
-    parts = [int(part) if part.isdecimal() else part for part in name.split(" | ")]
-    return tuple(parts) if len(parts) > 1 else name
+    if data.keys() == {"rows"}:
+        return Runs(**data)
+    if data.keys() == {"measured", "law"}:
+        return Probed(**{name: value if value is None else np.array(value) for name, value in data.items()})
+    return {name: of_data(value) for name, value in data.items()}
 
 
 def text_of(data):

@@ -34,13 +34,6 @@ TINY = {"model.n_head": 2, "model.d_model": 16, "model.d_ff": 16, "model.context
 TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 
 
-def run(module, config, out, quick):
-    """The results of an experiment: what its own `run` returns, else the runs of its sweep with its MEASURES."""
-    if hasattr(module, "run"):
-        return module.run(config, out, quick)
-    return sweep(config, out, quick, **getattr(module, "MEASURES", {}))
-
-
 def normscope(*arguments):
     """The output of the program with these arguments."""
     return output_of([program(), *arguments])
@@ -69,10 +62,10 @@ def last_change(*files):
 # ---- training -------------------------------------------------------------------------------------------------
 
 
-def sweep(config, out, quick, **measures):
-    """Trains the runs of a sweep file and returns them as Runs. `measures`: name=function; the function takes a
-    lib.logs.runs.Run and gives a number or nested lists of numbers. Only the last validation loss is computed, unless
-    the grid has eval.every."""
+def sweep(config, out, quick, measure=None):
+    """Trains the runs of a sweep file and returns them as Runs. `measure`: a function that gives {name: a number or
+    nested lists of numbers} of a lib.logs.runs.Run. Only the last validation loss is computed, unless the grid has
+    eval.every."""
     file, settings = tiny_sweep(config, out) if quick else (config, {})
     if "eval.every" not in read_json(file).get("grid", {}):
         settings["eval.every"] = 0
@@ -82,19 +75,21 @@ def sweep(config, out, quick, **measures):
     points, rows = load_sweep(file, settings), []
     resolve(points)
     for point in points.runs:
-        summary = read_json(out / point.name / "summary.json")
+        folder = out / point.name
+        summary = read_json(folder / "summary.json")
         rows.append({key.rpartition(".")[2]: as_cell(point.value(key)) for key in points.columns} | {
             "status": summary["status"], "final_val_loss": summary.get("final_val_loss"),
-            **{name: measured_once(out / point.name, name, measure) for name, measure in measures.items()}})
+            **(measured_once(folder, measure) if measure else {})})
     return Runs(rows)
 
 
-def measured_once(folder, name, measure):
+def measured_once(folder, measure):
     """measure(run), kept in the run's folder as measured_NAME.json; see the rules at the top."""
-    kept = folder / f"measured_{name}.json"
+    kept = folder / f"measured_{measure.__module__.rpartition('.')[2]}.json"
     sources = (folder / "summary.json", program(), *(ROOT / "scripts").rglob("*.py"))
     if not kept.exists() or last_change(kept) <= last_change(*sources):
-        write_atomically(kept, json.dumps(np.asarray(measure(Run(folder)), float).tolist()))
+        values = {name: np.asarray(value, float).tolist() for name, value in measure(Run(folder)).items()}
+        write_atomically(kept, json.dumps(values))
     return json.loads(kept.read_text(encoding="utf-8"))
 
 
@@ -193,8 +188,3 @@ def curve(run, name):
     """[logged steps, rms of the site at each]; of the stream, after the last block."""
     layer, *values = site(run, name, "layer", "step", "rms")
     return [column[layer == layer[-1]] for column in values]
-
-
-def amplification(run):
-    """The amplification by theory."""
-    return predicted(run)["amplification"]

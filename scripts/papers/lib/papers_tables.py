@@ -35,8 +35,17 @@ def placements(*names):
     return choices("norm_placement", *names)
 
 
+def depths(*values):
+    return choices("n_layer", *values, name="L {}")
+
+
 def rates(*values):
     return choices("lr", *values, name="lr {}")
+
+
+def crossed(lines, others):
+    """Runs that have the values of one of `lines` and of one of `others`."""
+    return {f"{name}, {other}": {**line, **values} for name, line in lines.items() for other, values in others.items()}
 
 
 def cells_of(runs, cell, lines, columns):
