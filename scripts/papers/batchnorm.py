@@ -18,7 +18,6 @@ def claims(runs):
 
 
 def table(runs):
-    def cell(**values):
-        return spread(runs.measured("gap", **values), "{:+.3f}")
-
-    return table_of(runs, "evaluation − training", cell, NORMS, BATCHES) + "\n" + loss_table(NORMS, BATCHES)(runs)
+    gaps = table_of(runs, "evaluation − training", lambda **values: spread(runs.measured("gap", **values), "{:+.3f}"),
+                    NORMS, BATCHES)
+    return gaps + "\n" + loss_table(NORMS, BATCHES)(runs)

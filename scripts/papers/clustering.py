@@ -16,12 +16,9 @@ def tokens_apart(run):
     return np.maximum(1 - stream(run, "token_cosine"), SMALLEST)
 
 
-def law_of_tokens(theory):
-    return np.maximum(1 - theory["tokens"], 1e-15)
-
-
 def run(config, out, quick):
-    return {"apart": probe(config, out, quick, VARIANTS, tokens_apart, law_of_tokens, SEEDS),
+    return {"apart": probe(config, out, quick, VARIANTS, tokens_apart,
+                           lambda theory: np.maximum(1 - theory["tokens"], 1e-15), SEEDS),
             "square": probe(config, out, quick, VARIANTS, mean_square, seeds=SEEDS)}
 
 
@@ -40,7 +37,7 @@ def exponential_over_power(values):
 
 def power(probes, placement):
     """The slope of log(1 - cosine) against the logarithm of the stream's mean square, over the deeper half."""
-    values, squares = (probes[name][placement].measured.mean(axis=0) for name in ("apart", "square"))
+    values, squares = (probes[name][placement].mean for name in ("apart", "square"))
     deep = slice(len(values) // 2, None)
     return log_slope(squares[deep], values[deep])
 
@@ -52,26 +49,27 @@ def rate(values, chosen):
 
 
 def claims(probes):
-    means = {placement: probed.measured.mean(axis=0) for placement, probed in probes["apart"].items()}
-    theory, depth = {placement: probed.law for placement, probed in probes["apart"].items()}, len(means["post"]) - 1
+    apart = probes["apart"]
+    depth, theory = len(apart["post"].law) - 1, apart["post"].law
     yield Claim("post: slope of log(1 - cosine) per block in theory, blocks 48 to 60 (law ln 5/8 = -0.47)",
-                rate(theory["post"], (depth * 2 // 3, depth * 5 // 6)), -0.52, -0.40)
-    falling = np.flatnonzero((theory["post"] > 1e-3) & (theory["post"] < 0.3))
+                rate(theory, (depth * 2 // 3, depth * 5 // 6)), -0.52, -0.40)
+    falling = np.flatnonzero((theory > 1e-3) & (theory < 0.3))
     falling = falling if len(falling) > 1 else (0, depth)
     yield Claim("post: measured slope per block, from 0.3 to 0.001, over theory's",
-                rate(means["post"], falling) / rate(theory["post"], falling), 0.85, 1.15)
+                rate(apart["post"].mean, falling) / rate(theory, falling), 0.85, 1.15)
     for placement, law in (("pre", -0.5), ("pre_scaled", -0.5), ("peri", -0.375)):
         yield Claim(f"{placement}: slope of log(1 - cosine) against log mean square, deeper half (law {law:g})",
                     power(probes, placement), law - 0.1, law + 0.1)
-    quarter = (len(means["mix"]) - 1) // 4
-    first, rest = (means["mix"][end] / means["mix"][begin] for begin, end in ((0, quarter), (quarter, -1)))
+    mix = apart["mix"].mean
+    quarter = (len(mix) - 1) // 4
+    first, rest = (mix[end] / mix[begin] for begin, end in ((0, quarter), (quarter, -1)))
     yield Claim("mix: log(1 - cosine), its fall in the first quarter, which is post, over that in the rest",
                 float(np.log(first) / np.log(rest)), 2, 100)
     for placement, low, high in (("post", 0, 1), ("pre", 1, 1e3), ("pre_scaled", 1, 1e3), ("peri", 1, 1e3)):
         yield Claim(f"{placement}: misfit of an exponential over that of a power law",
-                    exponential_over_power(means[placement]), low, high)
+                    exponential_over_power(apart[placement].mean), low, high)
     for placement in ("pre", "pre_scaled", "peri"):
-        distance = np.abs(np.log(means[placement] / theory[placement])).max()
+        distance = np.abs(np.log(apart[placement].mean / apart[placement].law)).max()
         yield Claim(f"{placement}: log(1 - cosine), the worst layer, less theory's", float(distance), 0, 0.2)
 
 

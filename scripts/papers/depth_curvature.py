@@ -14,8 +14,8 @@ def measure(run):
 
 def claims(runs):
     def slope(scale, time):
-        depths = runs.measured("n_layer", **SCALES[scale]).astype(float)
-        return log_slope(depths, runs.measured(time, **SCALES[scale]))
+        depth, eigenvalue = (runs.measured(name, **SCALES[scale]).astype(float) for name in ("n_layer", time))
+        return log_slope(depth, eigenvalue)
 
     for time, must_hold in (("before training", True), ("after", False)):
         text = f"branches × 1, {time}: slope of log eigenvalue against log L"

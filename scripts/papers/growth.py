@@ -3,19 +3,15 @@ form is on the page."""
 
 from papers.lib.experiment import THEORY, Claim, Panel, distance_from_law, picture_of, placements, probe, stream
 
-PLACEMENTS = ("pre", "pre_scaled", "post", "sandwich", "peri")
+PLACEMENTS = placements("pre", "pre_scaled", "post", "sandwich", "peri")
 
 
 def mean_square(run):
     return stream(run, "rms") ** 2
 
 
-def law(theory):
-    return theory["rms"] ** 2
-
-
 def run(config, out, quick):
-    return probe(config, out, quick, placements(*PLACEMENTS), mean_square, law, seeds=16)
+    return probe(config, out, quick, PLACEMENTS, mean_square, lambda theory: theory["rms"] ** 2, seeds=16)
 
 
 def claims(probes):

@@ -35,14 +35,11 @@ def entropy(run):
     return [values[layers == layer].mean() for layer in np.unique(layers)]
 
 
-def law_of_gradient(theory):
-    return theory["grad"] / theory["grad"][-1]
-
-
 def run(config, out, quick):
     return {"balance": probe(config, out, quick, PLACEMENTS, balance),
             "cosine": probe(config, out, quick, PLACEMENTS, cosine_with_input, itemgetter("share")),
-            "gradient": probe(config, out, quick, ACTIVATIONS, gradient_over_last, law_of_gradient),
+            "gradient": probe(config, out, quick, ACTIVATIONS, gradient_over_last,
+                              lambda theory: theory["grad"] / theory["grad"][-1]),
             "entropy": probe(config_of("theory"), out, quick, ATTENTION, entropy, itemgetter("entropy"))}
 
 
@@ -53,10 +50,9 @@ def claims(probes):
     yield Claim("rms of x times its gradient's, x_0 over x_L, the placement farthest from 1", farthest, 0.8, 1.2)
     yield Claim("cos(x_0, x_l): the worst layer of all placements, less its law",
                 distance_from_law(probes["cosine"], relative=False), 0, 0.03)
-    first = {activation: probed.measured[:, 0].mean() for activation, probed in probes["gradient"].items()}
     yield Claim("post, SwiGLU, L 24: |dx_0| over |dx_L| (law ((1 + 0.735)/(1 + 0.356))^12: 19)",
-                first["swiglu"], 15, 25)
-    yield Claim("post, ReLU, L 24: |dx_0| over |dx_L| (law 1)", first["relu"], 0.8, 1.25)
+                probes["gradient"]["swiglu"].mean[0], 15, 25)
+    yield Claim("post, ReLU, L 24: |dx_0| over |dx_L| (law 1)", probes["gradient"]["relu"].mean[0], 0.8, 1.25)
     yield Claim("entropy of attention: the worst block of all variants, from theory",
                 distance_from_law(probes["entropy"]), 0, 0.1)
 

@@ -39,10 +39,8 @@ def claims(runs):
 
 
 def table(runs):
-    def cell(**values):
-        return f"{sensitivity(runs, **values):.3f}"
-
-    sensitivities = table_of(runs, "sensitivity to the rate", cell, PLACEMENTS, QK_NORM)
+    sensitivities = table_of(runs, "sensitivity to the rate", lambda **values: f"{sensitivity(runs, **values):.3f}",
+                             PLACEMENTS, QK_NORM)
     return loss_table(crossed(PLACEMENTS, QK_NORM), rates(*RATES))(runs) + "\n" + sensitivities
 
 

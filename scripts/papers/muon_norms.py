@@ -8,16 +8,9 @@ LINES = {f"{optimizer}, {norm}": {"optimizer": optimizer, "norm": norm, "norm_al
 LINES["muon, derf, α 0.3"] = {"optimizer": "muon", "norm": "derf", "norm_alpha": "0.3"}
 
 
-def gaps_to_rmsnorm(runs):
-    """{line: its loss less RMSNorm's under the same optimiser}, each at its best rate."""
-    def best_loss(line):
-        return min(runs.loss(**LINES[line], lr=rate) for rate in RATES)
-
-    return {line: best_loss(line) - best_loss(f"{LINES[line]['optimizer']}, rmsnorm") for line in LINES}
-
-
 def claims(runs):
-    behind = gaps_to_rmsnorm(runs)
+    best = {line: min(runs.loss(**values, lr=rate) for rate in RATES) for line, values in LINES.items()}
+    behind = {line: loss - best[f"{LINES[line]['optimizer']}, rmsnorm"] for line, loss in best.items()}
     yield Claim("derf's gap to rmsnorm under AdamW: difference of the losses", behind["adamw, derf"], 0.02, 1)
     further = {norm: behind[f"muon, {norm}"] - behind[f"adamw, {norm}"] for norm in ("derf", "dyt")}
     yield Claim("derf's gap to rmsnorm under Muon, minus its gap under AdamW", further["derf"], 0.02, 2,

@@ -19,12 +19,12 @@ def run(config, out, quick):
 
 def claims(results):
     runs, gradient = results["runs"], results["gradient"]
-    without, with_residuals = (math.log10(gradient[f"no norm, {name}, L 48"].measured.mean())
+    without, with_residuals = (math.log10(gradient[f"no norm, {name}, L 48"].mean)
                                for name in ("without", "with residuals"))
     yield Claim(f"no norm, without residuals: log10 of {GRADIENT}", without, -9, -5)
     yield Claim(f"no norm, with residuals: log10 of {GRADIENT}", with_residuals, 9, 13)
     pre = gradient["pre, with residuals, L 48"]
-    yield Claim(f"pre, with residuals: {GRADIENT}, over its law", pre.measured.mean() / pre.law, 0.7, 1.5)
+    yield Claim(f"pre, with residuals: {GRADIENT}, over its law", pre.mean / pre.law, 0.7, 1.5)
     for depth in (2, 24):
         yield learns(f"pre, L {depth}, with residuals", runs.loss(residual="true", n_layer=depth))
     yield learns("pre, L 2, without", runs.loss(residual="false", n_layer=2))

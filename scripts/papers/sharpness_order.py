@@ -29,16 +29,11 @@ def squares_of(runs, placement, time):
     return runs.measured(time, norm_placement=placement).mean(axis=0)
 
 
-def out_of_order(squares):
-    """How many neighbours of KINDS do not rise."""
-    return (np.diff(squares) <= 0).sum()
-
-
 def claims(runs):
     for placement, time, low, high, must_hold in (("pre", "after warm-up", 0, 0, True), ("pre", "step 1", 1, 4, True),
                                                   ("post", "after warm-up", 1, 4, False)):
-        count = float(out_of_order(squares_of(runs, placement, time)))
-        yield Claim(f"{placement}, {time}: neighbours out of order", count, low, high, must_hold)
+        out_of_order = (np.diff(squares_of(runs, placement, time)) <= 0).sum()
+        yield Claim(f"{placement}, {time}: neighbours out of order", out_of_order, low, high, must_hold)
     embeddings, queries_and_keys, _, values_and_outputs, norms = squares_of(runs, "pre", "after warm-up")
     yield Claim("pre, after warm-up: embeddings over q, k", embeddings / queries_and_keys, 0, 0.5, must_hold=False)
     yield Claim("pre, after warm-up: norms over v, o", norms / values_and_outputs, 2, 1e4)

@@ -48,12 +48,10 @@ def table(probes):
         distance, error = off_theory(probed)
         return f"{100 * distance:.1f}% ({100 * error:.1f})"
 
-    def first_over_last(values):
-        return f"{values[0] / values[-1]:.3g}"
-
-    lines = [[name, percent(probes["rms"][name]), percent(gradient),
-              f"{first_over_last(root_mean_square(gradient.measured))} / {first_over_last(gradient.law)}"]
-             for name, gradient in probes["grad"].items()]
+    lines = []
+    for name, gradient in probes["grad"].items():
+        measured, law = (values[0] / values[-1] for values in (root_mean_square(gradient.measured), gradient.law))
+        lines.append([name, percent(probes["rms"][name]), percent(gradient), f"{measured:.3g} / {law:.3g}"])
     return markdown(["rms of the stream, off theory (seeds' standard error)", "activation", "gradient",
                      "gradient at x_0 over x_L / theory"], *lines)
 

@@ -17,12 +17,10 @@ def run(config, out, quick):
 
 
 def claims(probes):
-    def slope(placement):
-        return log_slope(DEPTHS, [probes[f"{placement}, L {depth}"].measured[:, -1].mean() for depth in DEPTHS])
-
-    yield Claim("pre: slope of log |dW2| of block L against log L", slope("pre"), -0.55, -0.35)
-    yield Claim("post: slope of log |dW2| of block L against log L", slope("post"), 0.0, 0.2)
-    by_block = probes["pre, L 14"].measured.mean(axis=0)
+    for placement, low, high in (("pre", -0.55, -0.35), ("post", 0.0, 0.2)):
+        last = [probes[f"{placement}, L {depth}"].mean[-1] for depth in DEPTHS]
+        yield Claim(f"{placement}: slope of log |dW2| of block L against log L", log_slope(DEPTHS, last), low, high)
+    by_block = probes["pre, L 14"].mean
     yield Claim("pre, L 14: |dW2| of block 1 over block L, law's √((1 + 1.5 L)/2.5) = 3.0",
                 by_block[0] / by_block[-1], 2.2, 3.8)
 

@@ -59,8 +59,7 @@ def stays_at_unigram(text, loss):
 
 def distance_from_law(probes, relative=True):
     """The largest distance of a mean over seeds from its law, over layers and variants. `probes`: {variant: Probed}."""
-    distances = [np.abs(probed.measured.mean(axis=0) - probed.law) / (probed.law if relative else 1)
-                 for probed in probes.values()]
+    distances = [np.abs(probed.mean - probed.law) / (probed.law if relative else 1) for probed in probes.values()]
     return max(float(distance.max()) for distance in distances)
 
 

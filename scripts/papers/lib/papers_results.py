@@ -27,6 +27,11 @@ class Probed:
     measured: np.ndarray
     law: np.ndarray = None
 
+    @property
+    def mean(self):
+        """The mean over seeds."""
+        return self.measured.mean(axis=0)
+
 
 class Runs:
     """The trained runs of a sweep. `rows` has a dict for each: the values of the sweep's keys as texts, under the last

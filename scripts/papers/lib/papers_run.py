@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from lib.base import processors
-from lib.base.command import ROOT, program
+from lib.base.command import ROOT, ScriptError, ask, program
 from lib.base.files import read_json, write_atomically
 from lib.logs import np
 from lib.logs.runs import Run
@@ -35,22 +35,10 @@ TINY_PROBE = {"model.d_model": 16, "model.d_ff": 16, "train.batch_size": 4}
 
 
 def normscope(*arguments):
-    """The output of the program with these arguments."""
-    return output_of([program(), *arguments])
-
-
-def output_of(command, show=False):
-    """The output of a command. `show`: it goes to the terminal instead, if there is one. Ends this script if the
-    command fails."""
-    show = show and sys.stdout.isatty()
-    command = [str(word) for word in command]
-    process = subprocess.run(command, text=True, check=False, stdout=None if show else subprocess.PIPE,
-                             stderr=None if show else subprocess.PIPE)
-    if process.returncode == 130:
-        sys.exit(130)
-    if process.returncode != 0:
-        print(process.stderr or "", end="", file=sys.stderr)
-        sys.exit(f"[reproduce] `{' '.join(command)}` failed; its message is above")
+    """The output of the program with these arguments. ScriptError: it fails."""
+    process = ask(*map(str, arguments), purpose="makes what experiments measure", text=True)
+    if process.returncode:
+        raise ScriptError(process.stderr.strip(), process.returncode)
     return process.stdout
 
 
@@ -70,8 +58,10 @@ def sweep(config, out, quick, measure=None):
     if "eval.every" not in read_json(file).get("grid", {}):
         settings["eval.every"] = 0
     settings = [f"{key}={value}" for key, value in settings.items()]
-    output_of([sys.executable, ROOT / "scripts" / "sweep.py", file, *(f"--set={setting}" for setting in settings),
-               "--out", out, "--jobs", processors.usable()], show=True)
+    options = [*(f"--set={setting}" for setting in settings), "--out", out, "--jobs", str(processors.usable())]
+    if code := subprocess.run([sys.executable, ROOT / "scripts" / "sweep.py", file, *options], check=False,
+                              stdout=None if sys.stdout.isatty() else subprocess.DEVNULL).returncode:
+        sys.exit(code)
     points, rows = load_sweep(file, settings), []
     resolve(points)
     for point in points.runs:

@@ -48,18 +48,15 @@ def crossed(lines, others):
     return {f"{name}, {other}": {**line, **values} for name, line in lines.items() for other, values in others.items()}
 
 
-def cells_of(runs, cell, lines, columns):
-    """The lines of a table, a list of texts each: the name and cell(**values), empty where no run has the values of
-    line and column."""
-    def text(values):
+def table_of(runs, title, cell, lines, columns, *more):
+    """A table of cell(**values), empty where no run has the values of line and column. `more`: (cell, lines) of further
+    lines."""
+    def text(cell, values):
         return cell(**values) if runs.matching(**values) else ""
 
-    return [[name, *(text({**line, **column}) for column in columns.values())] for name, line in lines.items()]
-
-
-def table_of(runs, title, cell, lines, columns):
-    """A table of cell(**values)."""
-    return markdown([title, *columns], *cells_of(runs, cell, lines, columns))
+    return markdown([title, *columns], *(
+        [name, *(text(cell, {**line, **column}) for column in columns.values())]
+        for cell, lines in ((cell, lines), *more) for name, line in lines.items()))
 
 
 def loss_table(lines, columns=None, against=None):
@@ -75,7 +72,6 @@ def loss_table(lines, columns=None, against=None):
         def difference(**values):
             return runs.paired(values, {**values, **lines[against]})["difference"]
 
-        return markdown(["validation loss", *columns], *cells_of(runs, loss, lines, columns),
-                        *cells_of(runs, difference, others, columns))
+        return table_of(runs, "validation loss", loss, lines, columns, (difference, others))
 
     return table
