@@ -28,7 +28,7 @@ from lib.base.files import lock, require_output, write_atomically
 from lib.base.progress import clock
 from papers.lib.papers import PAGE, Claim, config_of, experiment, names_of_experiments
 from papers.lib.papers_pictures import save
-from papers.lib.papers_results import as_data, file_of, load, of_data, text_of
+from papers.lib.papers_results import file_of, load, text_of
 from papers.lib.papers_run import sweep
 from papers.lib.papers_tables import markdown
 
@@ -74,9 +74,8 @@ def results_of(name, module, args, folder):
         return load(name)
     where = config_of(name), args.out.absolute() / name, args.quick
     results = module.run(*where) if hasattr(module, "run") else sweep(*where, getattr(module, "measure", None))
-    data = as_data(results)
-    write_atomically(file_of(name, folder), text_of(data))
-    return of_data(data)
+    write_atomically(file_of(name, folder), text_of(results))
+    return load(name, folder)
 
 
 def reproduce(name, args, page):

@@ -96,7 +96,7 @@ class Page(unittest.TestCase):
     def test_results_are_kept_with_nine_digits(self):
         results = {"runs": runs_of([2.1234567891, 2.5], seed=["1", "2"], curve=[[1, 2.0], [1, 3.0]]),
                    "probe": {"pre, L 14": papers_results.Probed(np.array([[1.0, 1 / 3]]), np.array([0.5]))}}
-        again = papers_results.of_data(json.loads(papers_results.text_of(papers_results.as_data(results))))
+        again = papers_results.of_data(json.loads(papers_results.text_of(results)))
         self.assertEqual(again["runs"].losses(), [2.12345679, 2.5])
         self.assertEqual(again["runs"].rows[1], results["runs"].rows[1])
         probed = again["probe"]["pre, L 14"]
@@ -360,8 +360,9 @@ class Measured(CliTest):
 
         self.assertEqual([measured(), measured()], [1, 1])
         for number, newer in enumerate((folder / "summary.json", program, source), start=2):
-            for file in (folder / "summary.json", program, source, folder / "measured_test_papers.json"):
-                os.utime(file, (100, 100 if file == newer else 99 if file.name == "measured_test_papers.json" else 98))
+            kept = folder / f"measured_{measure.__module__}.json"
+            for file in (folder / "summary.json", program, source, kept):
+                os.utime(file, (100, 100 if file == newer else 99 if file == kept else 98))
             self.assertEqual([measured(), measured()], [number, number], newer)
 
     def test_a_gradient_by_kind_of_parameter(self):

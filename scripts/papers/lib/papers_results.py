@@ -86,19 +86,23 @@ class Runs:
 # ---- the file ---------------------------------------------------------------------------------------------------
 
 
-def as_data(results):
-    """What JSON can hold of results, numbers rounded to DIGITS."""
+def text_of(results):
+    """The text of a file, with numbers rounded to DIGITS. Each list of numbers, and each run without one, is on a
+    line."""
     def plain(value):
         return value.tolist() if isinstance(value, np.ndarray) else vars(value)
 
     def rounded(text):
         return float(f"{float(text):.{DIGITS}g}")
 
-    return json.loads(json.dumps(results, default=plain), parse_float=rounded)
+    data = json.loads(json.dumps(results, default=plain), parse_float=rounded)
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    return re.sub(r"(?<=[\[{])\s+([^\[\]{}]*?)\s+(?=[\]}])",
+                  lambda match: re.sub(r"\s*\n\s*", " ", match[1]), text) + "\n"
 
 
 def of_data(data):
-    """The results that as_data made data of; arrays are still lists but in probes."""
+    """The results of a file's data; only those of probes have arrays instead of lists."""
     if not isinstance(data, dict):
         return data
     if data.keys() == {"rows"}:
@@ -108,17 +112,10 @@ def of_data(data):
     return {name: of_data(value) for name, value in data.items()}
 
 
-def text_of(data):
-    """The text of a file. Each list of numbers, and each run without one, is on a line."""
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    return re.sub(r"(?<=[\[{])\s+([^\[\]{}]*?)\s+(?=[\]}])",
-                  lambda match: re.sub(r"\s*\n\s*", " ", match[1]), text) + "\n"
-
-
 def file_of(name, folder=FOLDER):
     return folder / f"{name}.json"
 
 
-def load(name):
+def load(name, folder=FOLDER):
     """The kept results of an experiment. ScriptError: the file is missing or damaged."""
-    return of_data(read_json(file_of(name)))
+    return of_data(read_json(file_of(name, folder)))
