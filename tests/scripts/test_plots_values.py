@@ -245,7 +245,7 @@ class Styles(MadeRuns):
                                        [[validation, height] for height in (3.2, 3, 3.5)])
             self.assertEqual(axes.get_xlabel(), plot_loss.AXES[x])
         (self.root / "s2" / "metrics.csv").write_text("step,tokens,train_loss,val_loss\n1,80,3,\n")
-        self.refused("plot.py", "loss", "s1", "s2", "--x", "seconds", says="s2: metrics.csv does not say the seconds")
+        self.refused("plot.py", "loss", "s1", "s2", "--x", "seconds", says="s2: metrics.csv has no column seconds")
 
     def test_final_losses_against_a_key(self):
         """A line a placement, whose points are the mean of seeds and their range; a cross for each diverged run."""

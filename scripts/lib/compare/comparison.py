@@ -86,9 +86,10 @@ def entry_of(group, base, columns):
 def reached(target, run):
     """{"steps_to_target", "tokens_to_target", "seconds_to_target", "target_at_most"}: the steps, tokens and seconds
     after which a run's validation loss came down to the target, linear between evaluations; None if no evaluation is
-    as low, or if the logs lack the column. "target_at_most": whether the first evaluation is already below the target,
-    so that the numbers are upper bounds."""
-    steps, losses = run.logged("val_loss").T
+    as low. "target_at_most": whether the first evaluation is already below the target, so that the numbers are upper
+    bounds."""
+    rows = run.progress(("step", "tokens", "seconds", "val_loss"))
+    steps, _, _, losses = rows[~np.isnan(rows[:, 3])].T
     below = np.flatnonzero(losses <= target)
     if not below.size:
         return {TO_TARGET: None}
@@ -96,8 +97,6 @@ def reached(target, run):
     pair = slice(max(last - 1, 0), last + 1)
     step = float(np.interp(target, losses[pair][::-1], steps[pair][::-1]))
     record = {TO_TARGET: step, "target_at_most": bool(last == 0 and losses[0] < target)}
-    for axis in ("tokens", "seconds"):
-        logged, values = run.logged(axis).T
-        is_known = logged.size and logged[-1] >= step
-        record[f"{axis}_to_target"] = float(np.interp(step, [0, *logged], [0, *values])) if is_known else None
+    for column, axis in ((1, "tokens"), (2, "seconds")):
+        record[f"{axis}_to_target"] = float(np.interp(step, [0, *rows[:, 0]], [0, *rows[:, column]]))
     return record

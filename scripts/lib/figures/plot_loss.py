@@ -1,11 +1,9 @@
 """Plots training and validation loss of one or more runs against the step, tokens or seconds, with the losses of
 simple models."""
 
-import json
 import math
 from collections import namedtuple
 
-from lib.base.command import ScriptError
 from lib.compare.groups import GEOMETRIC, MEAN, shared_settings
 from lib.figures.drawing import drawing
 from lib.figures.layout import (MUTED, NAME_LETTER, diverged_handles, facets, group_handles, line_handle, new_figure,
@@ -134,13 +132,7 @@ def loss_table(run, x="step"):
     """An array of a run's logged steps with the columns STEP, TRAIN and VALIDATION (nats, NaN where there is none) and
     X: the step, or the tokens or seconds that training had taken at it. ScriptError: metrics.csv lacks them."""
     hint = "a probe does not train; `plot.py layers` shows it" if run.probe else "not a training run"
-    axes = [axis for axis in ("step", "tokens", "seconds") if axis in run.header("metrics.csv", hint)]
-    rows = run.rows("metrics.csv", ("step", "train_loss", "val_loss", *axes), hint)  # of a long log, once for all axes
-    if x not in axes:
-        raise ScriptError(f"{run}: metrics.csv does not say the {x} that training took; draw it by step")
-    values = rows[:, X + axes.index(x)]
-    known = ~np.isnan(values)
-    return np.column_stack([rows[:, :X], np.interp(rows[:, STEP], [0, *rows[known, STEP]], [0, *values[known]])])
+    return run.rows("metrics.csv", ("step", "train_loss", "val_loss", x), hint)
 
 
 def draw_group(axes, group, losses, log):

@@ -213,15 +213,12 @@ class Run:
 
     def last_step(self):
         """The step to which training is known to have come: that of the last checkpoint or row of metrics.csv."""
-        return int(max(self.record.get("steps", 0), self.logged("step").max(initial=0)))
+        return int(max(self.record.get("steps", 0), self.progress(("step",)).max(initial=0)))
 
-    def logged(self, column):
-        """The steps at which metrics.csv has a value in the column and these values, an array (rows, 2); without a row
-        if it has no such column."""
-        if not (self.folder / "metrics.csv").exists() or column not in self.header("metrics.csv"):
-            return np.empty((0, 2))
-        rows = self.rows("metrics.csv", ("step", column), some=False)
-        return rows[~np.isnan(rows[:, 1])]
+    def progress(self, columns):
+        """rows() of metrics.csv; without a row if there is none yet, or no such file."""
+        has_file = (self.folder / "metrics.csv").exists()
+        return self.rows("metrics.csv", columns, some=False) if has_file else np.empty((0, len(columns)))
 
     @property
     def diverged(self):
