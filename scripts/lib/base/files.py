@@ -55,13 +55,9 @@ def member(content, key):
     return content
 
 
-def whole_lines(file, last=None):
-    """Yields the lines from the place of an open binary file on as text; with `last`, only those in that many bytes at
-    its end. A last line without a newline, which a kill has torn, is left out."""
-    start = os.fstat(file.fileno()).st_size - last if last else 0
-    if start > file.tell():
-        file.seek(start)
-        file.readline()  # the rest of a line
+def whole_lines(file):
+    """Yields the lines from the place of an open binary file on as text. A last line without a newline, which a kill
+    has torn, is left out."""
     for line in file:
         if not line.endswith(b"\n"):
             return

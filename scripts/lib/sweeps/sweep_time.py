@@ -5,7 +5,6 @@ import contextlib
 import csv
 import dataclasses
 import heapq
-import itertools
 import json
 import os
 import statistics
@@ -18,7 +17,6 @@ from lib.base.files import whole_lines
 
 SECONDS = 4.0  # of measuring, shared out to the shapes
 LEAST, MOST = 0.3, 30.0  # seconds for a shape: at least, once two steps are logged; at most until they are
-ROW_BYTES = 4000  # two rows of metrics.csv have fewer
 FORWARD = 1 / 3  # share of a step's time that an evaluation of as many tokens takes
 QUICK = {"log": {"every": 1, "layers_every": 0}, "eval": {"every": 0}, "checkpoint": {"every": 0}}
 
@@ -84,11 +82,9 @@ def step_seconds(run, jobs, seconds, start):
 
 
 def logged(folder):
-    """[(step, seconds)] of the first and the last whole row of a run's metrics.csv; fewer if it has fewer rows."""
+    """[(step, seconds)] of the whole rows of a run's metrics.csv."""
     with contextlib.suppress(OSError), open(folder / "metrics.csv", "rb") as file:
-        first = [*itertools.islice(whole_lines(file), 2)]
-        rows = csv.DictReader([*first, *[*whole_lines(file, ROW_BYTES)][-1:]])
-        return [(int(row["step"]), float(row["seconds"])) for row in rows]
+        return [(int(row["step"]), float(row["seconds"])) for row in csv.DictReader(whole_lines(file))]
     return []
 
 
