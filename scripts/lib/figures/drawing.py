@@ -34,24 +34,20 @@ def mark_outside(axes):
     """Marks what lies outside the limits of the y axis: for each colour an arrow at the upper edge with the largest
     value, and one at the lower edge with the smallest, a row each from the edge inwards. Returns whether there is
     any."""
-    low, high = axes.get_ylim()
-    tops, bottoms = {}, {}  # {colour: (value, x)}
-    for color, points in drawn_points(axes):
-        for (x, y) in points[points[:, 1] > high]:
-            tops[color] = max(tops.get(color, (y, x)), (y, x))
-        for (x, y) in points[points[:, 1] < low]:
-            bottoms[color] = min(bottoms.get(color, (y, x)), (y, x))
-    for edge, arrow, extremes in ((1, "▲", sorted(tops.items(), key=lambda item: item[1], reverse=True)),
-                                  (0, "▼", sorted(bottoms.items(), key=lambda item: item[1]))):
-        for row, (color, (value, x)) in enumerate(extremes):
-            text = tick_text(float(f"{value:.3g}"))
-            right = (axes.transData + axes.transAxes.inverted()).transform((x, high))[0] > 0.8
-            place = scaled(-7 if right else 7), (1 - 2 * edge) * (2 + 1.3 * text_size(10) * row)
-            axes.annotate(f"{text} {arrow}" if right else f"{arrow} {text}", (x, edge), place, color=color,
-                          xycoords=("data", "axes fraction"), textcoords="offset points", size=text_size(10),
-                          ha="right" if right else "left", va="top" if edge else "bottom", annotation_clip=False,
-                          bbox=BLANK, zorder=8)
-    return bool(tops or bottoms)
+    drawn, has_marks = [*drawn_points(axes)], False
+    for limit, arrow, sign in zip(axes.get_ylim(), "▼▲", (-1, 1)):
+        farthest = {}  # {colour: (sign * value, x)}
+        for color, points in drawn:
+            for (x, y) in points[sign * points[:, 1] > sign * limit]:
+                farthest[color] = max(farthest.get(color, (sign * y, x)), (sign * y, x))
+        for row, (color, (value, x)) in enumerate(sorted(farthest.items(), key=lambda item: item[1], reverse=True)):
+            text, has_marks = tick_text(float(f"{sign * value:.3g}")), True
+            right = (axes.transData + axes.transAxes.inverted()).transform((x, limit))[0] > 0.8
+            place = scaled(-7 if right else 7), -sign * (2 + 1.3 * text_size(10) * row)
+            axes.annotate(f"{text} {arrow}" if right else f"{arrow} {text}", (x, limit), place, color=color,
+                          textcoords="offset points", size=text_size(10), ha="right" if right else "left",
+                          va="top" if sign > 0 else "bottom", annotation_clip=False, bbox=BLANK, zorder=8)
+    return has_marks
 
 
 def drawn_points(axes):

@@ -30,9 +30,9 @@ def write_unit(axes, text, right=False):
                   textcoords="offset points", ha="right" if right else "left", size=text_size(10.5), color=MUTED)
 
 
-def nothing_finite(axes, why="no finite values"):
-    """Writes the reason into an empty panel."""
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=MUTED)
+def nothing_finite(axes):
+    """Writes into a panel why it is empty."""
+    axes.text(0.5, 0.5, "no finite values", transform=axes.transAxes, ha="center", color=MUTED)
 
 
 def whole_x(axes, last, share=1.0, whole=True, first=0):
@@ -40,8 +40,7 @@ def whole_x(axes, last, share=1.0, whole=True, first=0):
     ticks are whole numbers only."""
     most = max(2, min(8, round(share * axes.get_position().width * axes.figure.get_figwidth() / scaled(0.42))))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole, min_n_ticks=1))
-    form = "{:.0f}".format if whole and last < 1e6 else tick_text
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: form(value)))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: tick_text(value)))
     pad = 0.02 * (last - first) + 0.05
     axes.set_xlim(first - pad, last + pad)
 

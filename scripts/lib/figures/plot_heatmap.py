@@ -13,7 +13,7 @@ from lib.figures import matplotlib
 from lib.figures.drawing import drawing
 from lib.figures.layout import (MUTED, X_AXIS, for_paper, is_narrow, line_handle, literal, new_figure, scaled,
                                 text_size)
-from lib.figures.panels import band, block_ticks, nothing_finite, on_steps, write_unit
+from lib.figures.panels import band, block_ticks, on_steps, write_unit
 from lib.figures.scale import near, scale_between
 from lib.logs import np
 from lib.logs.runs import shortened
@@ -27,8 +27,7 @@ LOST = (0, (2, 1.5))  # the dash of the line where a run diverged
 ZERO = "white"  # the colour of a 0, which a logarithmic scale lacks
 LEAST_SPAN = 2  # a factor: the colours of smaller differences are alike
 STATISTIC = "geometric mean of"  # seeds
-MAP_HEIGHT, TALLEST_MAP, CELL = 1.5, 2.6, 0.05  # inches, of a map of few blocks, of one of many, and of a block
-MAP_GAP = 0.98  # inches between two maps
+MAP_HEIGHT, MAP_GAP = 1.7, 0.98  # inches, of a map and between two
 SCALE_HEIGHT, SCALE_GAP = 0.13, 0.85  # inches of a colour scale, and between it and the first of its maps
 
 
@@ -55,15 +54,13 @@ class HeatMap:
 
 
 def color_scale(maps, name):
-    """(low, high) of a colour scale for all maps' finite values above 0, of diverged runs as far as scale.near() says;
-    None if there are none."""
+    """(low, high) of a colour scale for all maps' finite values above 0, of diverged runs as far as scale.near()
+    says."""
     values = {m: getattr(m, name)[:, m.first:] for m in maps}
     sound = [values[m][:1] if m.divergences else values[m] for m in maps]
     values = np.concatenate([(near(values[m], sound) if m.divergences else values[m]).ravel() for m in maps])
     values = values[np.isfinite(values) & (values > 0)]
-    if not values.size:
-        return None
-    low, high = values.min(), values.max()
+    low, high = (values.min(), values.max()) if values.size else (1, 1)
     pad = max(1.0, math.sqrt(LEAST_SPAN * low / high))
     return low / pad, high * pad
 
@@ -79,23 +76,19 @@ def plot(groups, site="stream"):
     """The figure: activation left and gradient right, blocks upward, one colour scale for all groups; a row a group."""
     maps = [HeatMap(group, site) for group in groups]
     subject = "residual stream" if site == "stream" else site
-    deepest = max(heat_map.rms.shape[1] for heat_map in maps) - 1
-    height = MAP_HEIGHT if len(maps) > 4 else min(MAP_HEIGHT + CELL * deepest, TALLEST_MAP)
     narrow = is_narrow()  # all maps of one quantity, then all of the other
     figure, axes = new_figure(2 * len(maps), 2,
-                              height + MAP_GAP + (X_AXIS - MAP_GAP + SCALE_HEIGHT + SCALE_GAP) / len(maps),
+                              MAP_HEIGHT + MAP_GAP + (X_AXIS - MAP_GAP + SCALE_HEIGHT + SCALE_GAP) / len(maps),
                               f"The {subject} at every layer and step", shared_settings(groups, STATISTIC),
                               mark_handles(maps))
-    figure.subplots_adjust(hspace=MAP_GAP / height, wspace=0.12)
+    figure.subplots_adjust(hspace=MAP_GAP / MAP_HEIGHT, wspace=0.12)
     for half, (name, title, unit, colors) in enumerate(QUANTITIES):
         panels = axes[half * len(maps):(half + 1) * len(maps)] if narrow else axes[half::2]
-        scale = color_scale(maps, name)
-        if scale:
-            norm = LogNorm(*scale)
-            scale_title = title if for_paper() else f"{title} of the {subject}"
-            draw_color_scale(panels, norm, colors, f"{scale_title} ({unit})")
+        norm = LogNorm(*color_scale(maps, name))
+        scale_title = title if for_paper() else f"{title} of the {subject}"
+        draw_color_scale(panels, norm, colors, f"{scale_title} ({unit})")
         for panel, heat_map in zip(panels, maps):
-            draw_map(panel, heat_map, name, norm if scale else None, colors)
+            draw_map(panel, heat_map, name, norm, colors)
             if half == 0 or narrow:
                 panel.set_title(literal(shortened(heat_map.group.legend(STATISTIC), 90)), wrap=True)
         panels[-1].set_xlabel("step")
@@ -128,11 +121,7 @@ def draw_map(axes, heat_map, name, norm, colors):
     axes.set_ylim(y[0], y[-1])
     deepest = first + values.shape[1] - 1
     axes.set_yticks([tick for tick in block_ticks(deepest, 6) if tick >= first])
-    wide = axes.get_position().width * axes.figure.get_figwidth() > scaled(3)
-    write_unit(axes, "block (0 = embedding output)" if first == 0 and wide else "block")
-    if norm is None:
-        nothing_finite(axes, "only zeros" if (values == 0).any() else "no finite values")
-        return
+    write_unit(axes, "block" if first else "block (0 = embedding output)")
     values = np.where(values == 0, norm.vmin / 2, values.clip(norm.vmin, norm.vmax))  # a logarithm has no 0
     shown = np.ma.masked_invalid(values.T)
     color_map = matplotlib.colormaps[colors].with_extremes(under=ZERO)
