@@ -66,15 +66,12 @@ def drawn(title, caption, groups, read, plot):
         if good:
             kept.append(group.restricted_to(good))
     left_out = [f"Left out: {', '.join(runs)}: {reason}" for reason, runs in reasons.items()]
-    if not kept:
-        return folded(text(title), "<p>No run has logged the data of this picture.</p>" + notes(left_out), still=True)
-    try:
-        figure = plot(kept)
-    except ScriptError as error:
-        return folded(text(title), notes([f"Not drawn: {error}", *left_out]), still=True)
     names = ", ".join(group.legend() for group in kept)
-    image = picture(file_bytes(figure, "svg"), f"{title}: {names}", caption)
-    return folded(text(title), image + notes(left_out), still=True)
+    try:
+        image = picture(file_bytes(plot(kept), "svg"), f"{title}: {names}", caption) if kept else ""
+    except ScriptError as error:
+        image = notes([f"Not drawn: {error}"])
+    return folded(text(title), image + notes(left_out))
 
 
 def pictures(groups):
@@ -91,16 +88,13 @@ def samples(groups):
     """The section of samples: for each group, the text of its first run that has one."""
     folds, missing = [], []
     for group in groups:
-        for run in group.runs:
-            try:
-                sample = (run.folder / "sample.txt").read_bytes().decode("utf-8", "replace")
-            except FileNotFoundError:
-                continue
-            cut = sample[:LONGEST_SAMPLE] + ("…" if len(sample) > LONGEST_SAMPLE else "")
-            folds.append((f"{heading(group)}: <code>{text(run)}</code>", pre(cut)))
-            break
-        else:
+        sampled = [run for run in group.runs if (run.folder / "sample.txt").is_file()]
+        if not sampled:
             missing.append(f"{group.label}: no sample.txt; it is written when a run is done")
+            continue
+        sample = (sampled[0].folder / "sample.txt").read_bytes().decode("utf-8", "replace")
+        cut = sample[:LONGEST_SAMPLE] + ("…" if len(sample) > LONGEST_SAMPLE else "")
+        folds.append((f"{heading(group)}: <code>{text(sampled[0])}</code>", pre(cut)))
     is_open = len(folds) <= MOST_SAMPLES
     return section("Samples", "The text that each model writes: words if it has learnt, letters in no order if it "
                    "stays at the unigram level.", *(folded(*fold, shown=is_open) for fold in folds), notes(missing))
@@ -164,10 +158,7 @@ def run():
     args = parser.parse_args()
     runs = find_runs(args.runs, "config.json")
     path = output_path(args.output, runs, "report", (".html", ".htm"))
-    try:
-        watched(args, path) if args.watch else write(path, report(runs))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    watched(args, path) if args.watch else write(path, report(runs))
 
 
 if __name__ == "__main__":

@@ -126,15 +126,13 @@ class InABrowser(CliTest):
         header, first, *rest = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
         cells = dict(zip(header.strip().split(","), first.strip().split(","))) | {"train_loss": "3.14159e12"}
         metrics.write_text("".join([header, ",".join(cells.values()) + "\n", *rest]), encoding="utf-8")
-        caption, count, marks, none = self.returned("""act("step", "input", { value: page.steps.length - 1 });
+        count, marks, none = self.returned("""act("step", "input", { value: page.steps.length - 1 });
             page.groups.find(group => group.losses).losses.val[2][0] = 2.71828e9;
             redraw();
             markBeyond(charts.loss[0], [1, 2], [[null, -1]], page.groups[0]);
-            const before = [$("grad").querySelector("figcaption").textContent, curves("grad").length,
-                [...$("loss").querySelectorAll(".outside")].map(mark => mark.textContent)];
+            const before = [curves("grad").length, [...$("loss").querySelectorAll(".outside")].map(mark => mark.textContent)];
             $("switches").querySelectorAll("button")[1].click(); return [...before, curves("grad").length];""",
             with_pictures=True)
-        self.assertTrue(caption.endswith("of runs that have diverged: the last step logged"))
         self.assertGreater(count, 1)
         self.assertLessEqual({"▲ 3.14e12", "▲ 2.72e9", "▼ -1"}, {*marks})
         self.assertEqual(none, 0)

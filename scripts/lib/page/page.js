@@ -40,17 +40,17 @@ function swatch(parent, group) {
 
 // An empty chart: grid, ticks, and the functions x and y from values to pixels; y stays within the plot. `marks`: the
 // numbers of marks at its upper and at its lower edge.
-function frame(kind, panel, xAxis, yAxis, xName, note = "", room = MARGIN.right) {
+function frame(kind, panel, xAxis, yAxis, xName, room = MARGIN.right) {
   const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
   figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
   const width = svg.clientWidth || 600, height = svg.clientHeight || 300;
   svg.replaceChildren();
-  figure.querySelector("figcaption").textContent = [panels[panel], note].filter(Boolean).join(" · ");
+  figure.querySelector("figcaption").textContent = panels[panel];
   const [left, right, top, bottom] = [MARGIN.left, width - room, MARGIN.top, height - MARGIN.bottom];
-  const scale = yAxis.log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
+  const log = yAxis.kind === "log", scale = log ? Math.log10 : v => v, clamp = y => Math.min(bottom, Math.max(top, y));
   const chart = { svg, top, bottom, left, right, marks: [0, 0], low: yAxis.low, high: yAxis.high,
     x: v => left + (right - left) * (v - xAxis.low) / (xAxis.high - xAxis.low),
-    y: v => yAxis.log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(yAxis.low)) / (scale(yAxis.high) - scale(yAxis.low))) };
+    y: v => log && v <= 0 ? bottom : clamp(bottom - (bottom - top) * (scale(v) - scale(yAxis.low)) / (scale(yAxis.high) - scale(yAxis.low))) };
   for (const [v, words] of yAxis.ticks) {
     add(svg, "line", { class: "grid", x1: left, x2: right, y1: chart.y(v), y2: chart.y(v) });
     add(svg, "text", { x: left - 7, y: chart.y(v) + 4, "text-anchor": "end" }, words);
@@ -87,9 +87,8 @@ function markBeyond(chart, places, lines, group) {
 }
 
 function drawDepth(name, panel) {
-  const groups = shown(panel), lost = groups.some(group => group.lost && group.lost <= step());
-  const chart = charts[name][panel] = frame(name, panel, page.blocks, page.layers[state.site][name], "block (0: embedding output)",
-    lost ? "of runs that have diverged: the last step logged" : "");
+  const groups = shown(panel);
+  const chart = charts[name][panel] = frame(name, panel, page.blocks, page.layers[state.site][name], "block (0: embedding output)");
   chart.places = Array.from({ length: page.blocks.high + 1 }, (_, layer) => layer);
   chart.title = layer => `${layer ? `block ${layer}` : "embedding output"}, step ${step()}`;
   chart.values = layer => groups.map(group => [group, "", layersOf(group, name)[0][layer] ?? null]);
@@ -98,7 +97,7 @@ function drawDepth(name, panel) {
 
 function drawLoss(panel) {
   const groups = shown(panel).filter(group => group.losses);
-  const chart = charts.loss[panel] = frame("loss", panel, page.x, page.loss, "step", "", page.levels.length ? LEVEL_NAMES : MARGIN.right);
+  const chart = charts.loss[panel] = frame("loss", panel, page.x, page.loss, "step", page.levels.length ? LEVEL_NAMES : MARGIN.right);
   const { svg } = chart;
   let free = 0;  // the height from which no name is written yet
   for (const [name, level] of page.levels) {
@@ -209,7 +208,6 @@ function chartOf(kind, panel) {
 
 function start() {
   $("player").hidden = false;
-  document.querySelectorAll("details.still").forEach(still => { still.open = false; });
   for (const site of Object.keys(page.layers)) add($("site"), "option", {}, site);
   ["lead", "rest", "panel"].forEach(switches);
   for (const kind of Object.keys(charts)) {

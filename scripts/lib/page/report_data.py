@@ -24,11 +24,6 @@ def rounded(values, digits=3):
     return float(f"{values:.{digits}g}") if math.isfinite(values) else None
 
 
-def axis(scale):
-    """A Scale for the page."""
-    return scale and {"low": scale.low, "high": scale.high, "log": scale.kind == "log", "ticks": scale.ticks}
-
-
 def layers_of(group):
     """({"steps", "sites": {site: {quantity: for each step a list of the lines over the layers 0 … L: the mean and, of
     several seeds, the ends of their band}}}, {(site, quantity): array of all values}) of a group's runs; empty if none
@@ -79,8 +74,8 @@ def tables_of(groups):
 
 def page_data(groups):
     """All that page.js reads: "groups", their labels, styles and lines; "steps", those of the lines, as many of the
-    logged ones as MOST_NUMBERS allows; "blocks", "loss" and "x", axes; "layers": {site: {quantity: axis}};
-    and "levels": [(text, loss)]."""
+    logged ones as MOST_NUMBERS allows; "blocks", "loss" and "x", scales of axes; "layers": {site:
+    {quantity: scale}}; and "levels": [(text, loss)]."""
     layers = {group: layers_of(group) for group in groups}
     tables = tables_of(groups)
     levels = plot_loss.common_levels(tables)
@@ -91,19 +86,18 @@ def page_data(groups):
                   if (site, quantity) in values]
         sound = [values[:, :1] if group.diverged else values for group, values in having]
         values = [near(values, sound) if group.diverged else values for group, values in having]
-        sites.setdefault(site, {})[quantity] = axis(scale_of(values, log=True) or scale_between(0.1, 1, "log"))
+        sites.setdefault(site, {})[quantity] = (scale_of(values, log=True) or scale_between(0.1, 1, "log"))._asdict()
     deepest = max([1, *(run.value("model.n_layer") for group in groups for run in group.runs)])
     data = []
     for group in groups:
         training = group.restricted_to([run for run in group.runs if run in tables])
-        lost = [run.diverged_at() for run in group.diverged]
         data.append({"label": group.label, "color": group.color, "dash": css_dash(group.dash), "rest": group.rest,
                      "lead": with_diverged(group.lead, groups), "panel": group.panel, **layers[group][0],
-                     "lost": min(filter(None, lost), default=None),
                      "losses": losses_of(training, tables, scale.kind == "log") if training.runs else None})
     last = max([1.0, *(table[-1, plot_loss.STEP] for table in tables.values())])
+    ticks = [(tick, str(tick)) for tick in block_ticks(deepest)]
     return {"groups": data, "steps": sorted({step for entry in data for step in entry["steps"]}), "layers": sites,
-            "blocks": axis(Scale(0, deepest, "linear", [(tick, str(tick)) for tick in block_ticks(deepest)])),
-            "loss": axis(scale), "x": axis(scale_between(0, last)),
+            "blocks": Scale(0, deepest, "linear", ticks)._asdict(), "loss": scale._asdict(),
+            "x": scale_between(0, last)._asdict(),
             "levels": sorted(((f"{name} {level:.2f}", level) for name, level in levels.items()
                               if scale.low < level < scale.high), key=lambda pair: -pair[1])}
