@@ -60,7 +60,7 @@ class Table:
 
     def __init__(self, path, sweep):
         self.path, self.sweep = path, sweep
-        self.locks, self.problem, self.unwritten = None, "", {}
+        self.locks, self.problem = None, ""
         self._read()
         own = {run.name for run in sweep.runs}
         others = {file.parent.name for file in path.parent.glob("*/config.json")} - own
@@ -90,17 +90,15 @@ class Table:
         return header[1:-len(RESULTS)], {row[0]: dict(zip(header, row)) for row in rows if row}
 
     def write(self, *runs):
-        """Writes the rows of runs that have ended, and those that could not be written before. A failure is kept in
-        `problem`; the result of a run is its folder."""
-        self.unwritten |= {run.name: run for run in runs}
-        if self._attempt(self._write):
-            self.unwritten.clear()
+        """Writes the rows of runs that have ended. A failure is kept in `problem`; the result of a run is its folder,
+        from which a later row is written."""
+        self._attempt(lambda: self._write(runs))
 
-    def _write(self):
+    def _write(self, runs):
         folder, (columns, rows) = self.path.parent, self._read()
         write_labels(self.sweep, folder)  # of another sweep, or after a failure
         columns, labels = list(dict.fromkeys([*self.sweep.columns, *columns])), read_labels(folder)["runs"]
-        rows |= {name: row_of(run, columns) for name, run in self.unwritten.items()}
+        rows |= {run.name: row_of(run, columns) for run in runs}
         for path in sorted(folder.iterdir()):
             # A run whose sweep was killed before it wrote the row, or had other columns; or one that could not be
             # trained again as the sweep has it now.
@@ -115,7 +113,7 @@ class Table:
         write_atomically(self.path, csv_text(table))
 
     def _attempt(self, write):
-        """Whether write() succeeds, while no other sweep writes."""
+        """Calls write() while no other sweep writes, and sets `problem`."""
         self.locks.call(TABLE, fcntl.LOCK_EX)
         try:
             write()
@@ -126,7 +124,6 @@ class Table:
             self.problem = f"{printable(error.filename or self.path)}: {error.strerror}"
         finally:
             self.locks.call(TABLE, fcntl.LOCK_UN)
-        return not self.problem
 
 
 def is_of_sweep(run):
