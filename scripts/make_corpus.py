@@ -5,7 +5,6 @@ file ends with one, and a byte order mark at its start is left out; all other ch
 ASCII//TRANSLIT` replaces rare ones). A line says why a file is refused; the exit code is 1 if it is a PATH itself.
 Below a folder, hidden files, links to folders, pipes and devices are left out."""
 
-import collections
 import os
 import shutil
 import subprocess
@@ -61,23 +60,15 @@ def extracted(path):
     return text if text.endswith("\n") else text + "\n", how
 
 
-def found_files(path, left_out):
-    """The path itself or, of a folder, all files below it in natural order, and folders that cannot be read. Counts in
-    `left_out` by kind what is hidden or may have no end: pipes, devices, links to folders."""
+def found_files(path):
+    """The path itself or, of a folder, all files below it in natural order, and folders that cannot be read. Left out
+    are hidden files and what may have no end: pipes, devices, links to folders."""
     if not os.path.isdir(path):
         return [path]
     found = []
     for folder, folders, files in os.walk(path, onerror=lambda error: found.append(Path(error.filename))):
-        for name in (*folders, *files):
-            entry = Path(folder, name)
-            if name.startswith("."):
-                left_out["hidden"] += 1
-            elif name in folders:
-                left_out["links to folders"] += entry.is_symlink()
-            elif os.path.exists(entry) and not os.path.isfile(entry):
-                left_out["pipes or devices"] += 1
-            else:
-                found.append(entry)
+        entries = [Path(folder, name) for name in files if not name.startswith(".")]
+        found += [entry for entry in entries if os.path.isfile(entry) or not os.path.exists(entry)]
         folders[:] = [name for name in folders if not name.startswith(".")]
     return sorted(found, key=natural_order)
 
@@ -90,8 +81,8 @@ def run():
     parser.add_argument("-o", "--output", metavar="FILE", required=True, type=Path, help="the text to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a text that is there")
     args = parser.parse_args()
-    parts, left_out, refused = [], collections.Counter(), []
-    sources = {path: found_files(path, left_out) for path in args.paths}
+    parts, refused = [], []
+    sources = {path: found_files(path) for path in args.paths}
     require_output(args.output, [file for files in sources.values() for file in files], args.overwrite)
     for path, files in sources.items():
         for file in files:
@@ -102,8 +93,6 @@ def run():
             except (ScriptError, OSError) as error:
                 refused += [path] if file == path else []
                 print(f"{'refused':>12}  {printable(file)}  {printable(getattr(error, 'strerror', None) or error)}")
-    if +left_out:
-        print("left out: " + ", ".join(f"{count} {kind}" for kind, count in (+left_out).items()))
     if not parts:
         raise ScriptError("nothing taken; name files or folders with text", 1)
     corpus = "".join(parts)

@@ -47,7 +47,6 @@ class MakeCorpus(CliTest):
             ["refused", "in/d.bin", "not text: it has NUL bytes"], ["refused", r"in/e\x1b.txt", "no text in it"],
             ["refused", "in/latin.html", f"no UTF-8 at byte {PAGE.index('ales')}; {advice}"],
             ["refused", "in/loop.txt", "Too many levels of symbolic links"],
-            ["left out: 1 hidden, 1 pipes or devices"],
             [f"wrote link.txt: 22 characters, {len(set(self.text()))} different"]])
 
     def test_mistakes_are_named(self):
