@@ -177,7 +177,7 @@ def _expanded(spec, base, lists, seeds):
 
         n_layer=6_seed=1, n_layer=6_seed=2, n_layer=12_seed=1, n_layer=12_seed=2, warm_seed=1, warm_seed=2
 
-    ScriptError: a key is set twice or has a value twice, or two runs would share a folder."""
+    ScriptError: a key is set twice, or two runs would share a folder, as those of equal values."""
     grid, cases = spec["grid"], spec["cases"]
     by_seed = {"train.seed": seeds} if seeds else {}
     keys_by_entry = {entry: _keys_of(entry, values) for entry, values in grid.items()}
@@ -189,9 +189,6 @@ def _expanded(spec, base, lists, seeds):
                           "them")
     common = {key: values[0] for key, values in lists if len(values) == 1}
     crossed = {key: values for key, values in lists if len(values) > 1} | by_seed
-    for entry, values in (grid | crossed).items():
-        if twice := repeated(map(as_cell, values)):
-            raise ScriptError(f"{printable(entry)}: has the value {printable(twice[0])} twice; leave out one of them")
     of_grid = math.prod(map(len, grid.values())) if grid or not cases else 0
     if (count := (of_grid + len(cases)) * math.prod(map(len, crossed.values()))) > MOST_RUNS:
         raise ScriptError(f"{count:,} runs; expected at most {MOST_RUNS:,}: take fewer values or seeds")
@@ -202,7 +199,7 @@ def _expanded(spec, base, lists, seeds):
     for choices in (point + crossing for point in points for crossing in _product(crossed, titles)):
         name = folder_name("_".join(choice.name for choice in choices) or spec["name"])
         if name in runs:
-            raise ScriptError(f"two runs would share the folder {name}; values and names must differ in more than "
+            raise ScriptError(f"two runs would share the folder {name}; values and names must differ, and in more than "
                               "special characters")
         runs[name] = GridPoint(name, dict(common), {})
         for choice in choices:
