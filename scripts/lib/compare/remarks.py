@@ -26,7 +26,9 @@ SIZE_KEYS = {"model.n_layer", "model.d_model", "model.d_ff"}
 STARVED = 1e-3  # grad first/last
 ENDED = ("done", "diverged", "probe")
 MOST_NAMES = 6
-LEAKING = ("sequence", "batch")  # axes of a norm's statistics that contain later tokens
+LEAKS = {  # {the axes of a norm's statistics that contain later tokens: the end of the remark}
+    "sequence": "; its losses are not those of a causal model",
+    "batch": " in training; its training loss is not that of a causal model"}
 
 
 def remarks_on(groups, pairings, compared_key, pairs, rates, target):
@@ -188,6 +190,11 @@ def is_at_unigram_level(case):
     return abs(last_loss(case) - case.run.record.get("unigram", math.nan)) < NEAR_LEVEL
 
 
+def leak_of(case):
+    """The end of the remark on a norm whose statistics contain later tokens; None of other norms."""
+    return LEAKS.get(NORMS.get(case.group.value(NORM), {}).get("over"))
+
+
 def is_branch_small(case):
     """Whether the branch_share at the start is so small that the placement of norms can hardly matter. False if the
     placement itself sets the size of the branches, by a norm, a learned scale or the init."""
@@ -214,9 +221,8 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
      "character occurs has been learnt, and nothing of their order"),
     ("history", lambda case: case.run.history,
      lambda case: f"its config does not say all of its training: {', '.join(case.run.history.values())}"),
-    ("leaks", lambda case: NORMS.get(case.group.value(NORM), {}).get("over") in LEAKING,
-     lambda case: f"{case.group.value(NORM)} averages over positions (batchnorm in training alone), so predictions "
-     "depend on later characters, and the loss is not that of a causal model"),
+    ("leaks", leak_of, lambda case: f"{case.group.value(NORM)} averages over positions, so predictions depend on later "
+     f"characters{leak_of(case)}"),
     ("target", lambda case: case.target is not None and not case.run.probe and case.run.record[TO_TARGET] is None,
      lambda case: f"no evaluation is at or below {case.target:g}"),
     ("one_seed", lambda case: len(case.groups) > 1 == len(case.group.runs),

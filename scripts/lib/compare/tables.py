@@ -38,6 +38,10 @@ def part_of_runs(entries, hidden):
     common = [column for column in columns[1:] if len(entries) > 2 and len(set(column[1:])) == 1]
     if common:
         lines.append("all: " + ", ".join(f"{title} {cell}" for title, cell, *_ in common))
+    means = [[entry["metrics"][key]["mean"] for key in ("best_val_loss", "final_val_loss")] for entry in entries]
+    if any(None not in pair and pair[0] < pair[1] for pair in means):
+        lines.append("best val: the lowest at any evaluation, on eval.batches of the validation text; final val: after "
+                     "the last step, on all of it")
     if has_seeds:
         left_out = any(0 < len(entry["group"].diverged) < len(entry["group"].runs) for entry in entries)
         lines.append("±: standard error of the mean over seeds" + left_out * ", without those that diverged")
