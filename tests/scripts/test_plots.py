@@ -71,7 +71,7 @@ class Plots(MadeRuns):
     def test_the_ladder_of_a_loss_that_falls_below_it(self):
         run = self.make("low")
         rows = (run / "metrics.csv").read_text().splitlines()
-        (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,0.01,0.01,0.001,1,1,1,1,1,1"]) + "\n")
+        (run / "metrics.csv").write_text("\n".join([*rows[:2], "60,480,15,0.01,0.01,0.001,1,1,1,1,1,1"]) + "\n")
         svg = self.plot("loss", run)
         self.assertEqual(re.findall(r">([a-z0-9-]+(?:gram|form)) [0-9.]+<", svg),
                          ["uniform", "unigram", "bigram", "trigram", "4-gram"])
@@ -141,7 +141,7 @@ class Plots(MadeRuns):
             path.write_text("\n".join(sound) + f"\n70,{rows[-1][:9]}")  # torn by a kill: left out
             self.assertEqual(Run(folder).rows(name, ("step",), "")[-1, 0], 60)
         path = folder / "metrics.csv"
-        path.write_text(path.read_text() + "30,240,1,,1,1,1,1,1,1,1\n")
+        path.write_text(path.read_text() + "30,240,7.5,1,,1,1,1,1,1,1,1\n")
         for command in (("plot.py", "loss", folder), ("compare.py", folder, "--target", "2")):
             done = self.call(*command)
             self.assertEqual(done.returncode, 1)

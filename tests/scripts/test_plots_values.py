@@ -94,7 +94,7 @@ class Axes(MadeRuns):
     def test_names_and_marks_lie_on_no_line_and_leave_the_curves_their_axis(self):
         shallow, deep = self.make("shallow"), self.make("deep", model__n_layer=12)
         rows = (shallow / "metrics.csv").read_text().splitlines()
-        (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,40.5,,0.001,1,1,1,1,1,1", *rows[2:]]) + "\n")
+        (shallow / "metrics.csv").write_text("\n".join([rows[0], "1,8,1,40.5,,0.001,1,1,1,1,1,1", *rows[2:]]) + "\n")
         axes = plot.loss(shallow, deep).axes[0]
         self.assertFalse(self.on_lines(axes, "▲ 40.5"))
         self.assertIn("▲ ▼: the farthest value beyond the axis", [text.get_text() for text in axes.figure.texts])

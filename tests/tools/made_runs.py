@@ -75,7 +75,8 @@ class MadeRuns(unittest.TestCase):
             "step,layer,site,mean,rms,abs_max,nonfinite,grad_rms,grad_abs_max,grad_norm,grad_nonfinite,branch_share,token_cosine"]
         heads = ["step,layer,head,max_logit,entropy,first_share"]
         params = ["step,layer,param,numel,rms,update_rms"]
-        metrics = ["step,tokens,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,train_loss_max,grad_norm_max"]
+        metrics = ["step,tokens,seconds,train_loss,val_loss,lr,grad_norm,clip_factor,step_ms,tokens_per_s,train_loss_max,"
+                   "grad_norm_max"]
         for step in steps:
             lost = diverged and step == steps[-1]
             for layer in range(config["model"]["n_layer"] + 1):
@@ -94,7 +95,7 @@ class MadeRuns(unittest.TestCase):
                                (("attn_out", layer / 4, "nan" if lost else 0.25), ("stream_mid", rms, ""),
                                 ("ffn_out", layer / 2, "nan" if lost else layer / 2 / rms))]
             loss = "nan" if lost else 1.5 + 2 / max(step, 1)
-            metrics.append(f"{step},{step * 8},{loss},{2.0 if step % 30 == 0 else ''},0.001,2,0.5,1,1,{loss},2")
+            metrics.append(f"{step},{step * 8},{step / 4},{loss},{2.0 if step % 30 == 0 else ''},0.001,2,0.5,1,1,{loss},2")
         summary = {"status": "done", "vocab": len(set(CORPUS)), "corpus_hash": corpus_hash(config["data"]["path"]),
                    **NGRAMS}
         if diverged:
