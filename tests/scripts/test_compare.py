@@ -364,7 +364,7 @@ class NamedValues(CompareTest):
         made = self.named({"case": ["train.warmup_steps"]},
                           {"cold": ({"case": "cold"}, {}), "warm": ({"case": "warm"}, warm)})
         self.assertEqual(self.labels(made), ["cold", "warm"])
-        self.assertEqual(self.labels(made[2:]), ["pre · layernorm"])
+        self.assertEqual(self.labels(made[2:]), ["warm"])
 
 
 class Unfinished(CompareTest):

@@ -29,8 +29,8 @@ def set_labels(groups):
        train.steps (`covered`).
     3. The keys of the labels: those that have several values among the groups whose names do not cover them:
        model.norm_placement, batch, model.n_layer (`in_labels`).
-    4. The label has the group's values of these keys, after the name of its case if there are several cases:
-       "post · small · L 12". Groups with the same label get their folder too.
+    4. The label has the group's values of these keys, after the name of its case: "post · small · L 12". Groups with
+       the same label get their folder too.
     5. Runs that come from no sweep are called by their folder (run_names). The values stand beside it if they
        are few and tell all groups apart by themselves: a label with some of the keys in which runs differ would name
        these as the cause."""
@@ -38,15 +38,13 @@ def set_labels(groups):
     for group in groups:
         group.varied = {key: group.value(key) for key in keys
                         if key in group.config.values or key in group.config.names}
-    has_cases = len({group.value(CASE) for group in groups}) > 1
-    entries = [*keys, CASE] if has_cases else keys
-    covered = {group: {key for entry in group.config.names if entry in entries
+    covered = {group: {key for entry in group.config.names if entry in (*keys, CASE)
                        for key in group.config.named_keys[entry]} for group in groups}
     in_labels = [key for key in keys if len({json.dumps(group.varied.get(key)) for group in groups
                                              if key not in covered[group]}) > 1]
     for group in groups:
         shown = {key: value for key, value in group.varied.items() if key not in covered[group]}
-        group.labelled = {CASE: group.value(CASE)} if has_cases and CASE in group.config.names else {}
+        group.labelled = {CASE: group.value(CASE)} if CASE in group.config.names else {}
         group.labelled |= {key: shown[key] for key in in_labels if key in shown}
         if not group.labelled:  # a single group, or one that no key distinguishes: the first keys name it
             group.labelled = {key: shown[key] for key in keys[:MOST_LABELLED] if key in shown}
