@@ -17,7 +17,6 @@ from lib.figures.scale import scale_of
 from lib.logs import np
 from lib.logs.runs import PLACEMENT
 
-LOST_ROOM = 0.06  # of the panel's height, for the crosses of a line's diverged runs
 LOSS, UNIT = "final_val_loss", "final validation loss (nats per character)"
 NAMES = {LOSS: "Final validation loss"}
 
@@ -89,9 +88,7 @@ def plot(groups, x=None, y=LOSS, ylim=None):
     faceted, runs = facets(styled(list(lines))), [run for group in drawn for run in group.runs]
     values = [np.array([final_value(run, y) for run in group.runs]) for group in drawn]
     levels = common_levels(runs) if y == LOSS else {}
-    crosses = max(sum(bool(line.diverged) for line in members) for _, members in faceted)
-    scale = (loss_scale(runs, [], values, levels, ylim, 1 + LOST_ROOM * crosses) if y == LOSS
-             else scale_of(values, limits=ylim))
+    scale = loss_scale(runs, [], values, levels, ylim) if y == LOSS else scale_of(values, limits=ylim)
     handles = group_handles(list(lines), None) if len(lines) > 1 else []
     handles += diverged_handles(any(run.diverged for run in runs))
     figure, panels = new_figure(len(faceted), 2, 4.5 if len(faceted) == 1 else 3.45,
@@ -153,11 +150,11 @@ def draw_losses(axes, losses, line, row, joined, log):
     if good.any():
         axes.errorbar(np.array(xs)[good], mean[good], yerr=[(mean - low)[good], (high - mean)[good]], linestyle="",
                       color=line.color, elinewidth=scaled(1.2), capsize=scaled(2.5), zorder=3)
-    height = 1 - scaled(0.16) * (row + 0.7) / (axes.get_position().height * axes.figure.get_figheight())
+    height = 1 - scaled(0.16) * row / (axes.get_position().height * axes.figure.get_figheight())
     for x in xs:
         if lost := sum(map(math.isinf, losses[x])):
             axes.plot(x, height, transform=axes.get_xaxis_transform(), marker="X", markersize=scaled(10),
-                      color=line.color, markeredgecolor="white", zorder=6)
+                      color=line.color, markeredgecolor="white", clip_on=False, zorder=6)
             if lost < len(losses[x]):
                 axes.annotate(f"{lost} of {len(losses[x])}", (x, height), (scaled(7), 0), va="center",
                               xycoords=("data", "axes fraction"), textcoords="offset points", size=text_size(10))

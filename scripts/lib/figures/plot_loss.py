@@ -142,15 +142,14 @@ def draw_group(axes, group, losses, log):
     draw(axes, losses.x, losses.rows, group, None if losses.at.size else group.marker, log=log)
     spread = [losses.mean - losses.least, losses.most - losses.mean] if len(losses.rows) > 1 else None
     axes.errorbar(losses.at, losses.mean, yerr=spread, linestyle="", marker=group.marker, color=group.color,
-                  markersize=scaled(6), markeredgecolor="white", elinewidth=scaled(1.4), zorder=4)
+                  markersize=scaled(8), markeredgecolor="white", elinewidth=scaled(1.4), zorder=4)
 
 
-def loss_scale(runs, training, validation, levels, ylim=None, room=1.0):
-    """The Scale of these losses of runs, as limits() has it, `room` times as high as these need. Runs that have no
-    levels in common have the highest of their uniform levels."""
+def loss_scale(runs, training, validation, levels, ylim=None):
+    """The Scale of these losses of runs, as limits() has it. Runs that have no levels in common have the highest of
+    their uniform levels."""
     uniform = [known["uniform"] for known in map(reference_levels, runs) if "uniform" in known]
     low, high, log = limits(training, validation, ({"uniform": max(uniform)} if uniform else {}) | levels)
-    high = low * (high / low) ** room if log else low + (high - low) * room
     return scale_between(*(ylim or (low, high)), "log" if log else "linear")
 
 
