@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """normscope against PyTorch on the same cores: training steps of the same shapes, timed in one run.
 
-    scripts/bench_peers.py --python ~/torch/bin/python    # a python that has torch, if this one has not
+    ~/torch/bin/python scripts/bench_peers.py    # with a Python that has PyTorch
 
 For each shape, float32 and bf16, and each number of threads: `normscope bench` and PyTorch take turns, each in a
 process of its own; medians over the rounds. PyTorch's side is lib/model/torch_peer.py, in four forms: attention fused
@@ -14,67 +14,57 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections import namedtuple
+from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base.command import ROOT, Parser, ScriptError, main, program
+from lib.base.system_python import restart
 from lib.base.tables import print_table
 
 PEER = ROOT / "scripts" / "lib" / "model" / "torch_peer.py"
-PRECISIONS = ("fp32", "bf16")
-# PyTorch's forms, with the options of torch_peer.py. Fused attention needs PyTorch 2.0, compiling a C++ compiler too.
-FORMS = {"fused": ["--attention=fused"], "written out": ["--attention=written_out"],
-         "fused, compiled": ["--attention=fused", "--compile"],
-         "written out, compiled": ["--attention=written_out", "--compile"]}
+# PyTorch's forms: whether attention is fused, which needs PyTorch 2.0, and whether the model is compiled, which needs a
+# C++ compiler too.
+FORMS = {"fused": (True, False), "written out": (False, False),
+         "fused, compiled": (True, True), "written out, compiled": (False, True)}
 # The environment without the users' settings for an OpenMP or BLAS, each of which would change one side only.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
                if not name.startswith(("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_"))}
-# The letters L, H, C, T and B, and how many steps are measured.
-Shape = namedtuple("Shape", "blocks heads width context batch steps")
-SHAPES = [Shape(4, 4, 128, 64, 12, 60), Shape(6, 6, 384, 256, 8, 20), Shape(24, 4, 128, 128, 16, 20),
-          Shape(12, 4, 64, 64, 8, 60)]  # the last is the quick start's
-QUICK = [Shape(2, 2, 32, 16, 4, 20)]  # shows that both sides run
-
-
-def config_of(shape, precision):
-    """The config of both sides; keys that are left out have the defaults for which torch_peer.py is written."""
-    return {"model": {"n_layer": shape.blocks, "n_head": shape.heads, "d_model": shape.width, "context": shape.context,
-                      "tie_embeddings": True},
-            "train": {"batch_size": shape.batch, "grad_clip": 0, "precision": precision}}
+# Settings of both sides, the letters L, H, C, T and B, for each shape; and how many steps are measured.
+KEYS = ("model.n_layer", "model.n_head", "model.d_model", "model.context", "train.batch_size")
+SHAPES = [((2, 2, 32, 16, 4), 20),  # shows whether both sides run
+          ((4, 4, 128, 64, 12), 60), ((6, 6, 384, 256, 8), 20), ((24, 4, 128, 128, 16), 20),
+          ((12, 4, 64, 64, 8), 60)]  # the last is the quick start's
 
 
 def json_of(*command):
-    """The value that the process prints as JSON. ScriptError: it failed; the message holds the last line of its
-    stderr."""
-    result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True,
-                            text=True, check=False)
-    if result.returncode != 0:
-        last = (result.stderr.strip() or "no message").split("\n")[-1]
-        raise ScriptError(f"{os.path.basename(command[0])} failed with code {result.returncode}: {last}", 1)
-    return json.loads(result.stdout)
+    """The value that the process prints as JSON. ScriptError: it failed; the message is the last line of its stderr.
+    The peak that `normscope bench` reports begins with this script's memory, which therefore must hold no PyTorch."""
+    process = subprocess.run(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                             check=False)
+    if process.returncode:
+        message = process.stderr.strip() or f"{command[0]} failed with code {process.returncode}"
+        raise ScriptError(message.split("\n")[-1], 1)
+    return json.loads(process.stdout)
 
 
-def measure(shape, precision, threads, rounds, python):
+def measure(shape, steps, precision, threads, rounds):
     """(ours, {form: PyTorch's}), each {"step_ms", "peak_mb"}, medians over the rounds. ScriptError: our side fails, or
     all of PyTorch's forms."""
-    with tempfile.TemporaryDirectory(prefix="normscope-peers-") as folder:
-        path = os.path.join(folder, "config.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(config_of(shape, precision), file)
-        options = (path, "--threads", threads, "--steps", shape.steps)
-        ours, peers = [], {form: [] for form in FORMS}
-        for _ in range(rounds):
-            ours.append(json_of(program(), "bench", *options, "--json"))
-            for form in list(peers):
-                try:
-                    peers[form].append(json_of(python, PEER, *options, *FORMS[form]))
-                except ScriptError as error:
-                    del peers[form]
-                    print(f"[bench_peers] without PyTorch {form}: {error}", file=sys.stderr)
-                    if not peers:
-                        raise
+    settings = {**dict(zip(KEYS, shape)), "train.precision": precision, "train.grad_clip": 0}
+    options = [f"--threads={threads}", f"--steps={steps}", *(f"--set={key}={settings[key]}" for key in settings)]
+    ours, peers = [], {form: [] for form in FORMS}
+    for _ in range(rounds):
+        ours.append(json_of(program(), "bench", "--json", *options))
+        for form in list(peers):
+            arguments = json.dumps([shape, steps, precision, threads, *FORMS[form]])
+            try:
+                peers[form].append(json_of(sys.executable, PEER, arguments))
+            except ScriptError as error:
+                del peers[form]
+                print(f"[bench_peers] without PyTorch {form}: {error}", file=sys.stderr)
+                if not peers:
+                    raise
     return medians(ours), {form: medians(results) for form, results in peers.items()}
 
 
@@ -98,25 +88,20 @@ def row(precision, threads, ours, peers):
 def run():
     """Reads the command line, measures and prints a table for each shape."""
     parser = Parser("bench_peers", __doc__)
-    parser.add_argument("--python", metavar="PATH", default=sys.executable, help="a python that has PyTorch")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--shape", type=int, choices=range(1, len(SHAPES) + 1), action="append",
-                        help="only this shape; may be given often (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a tiny shape, to see whether both sides run")
+    parser.add_argument("--shape", type=int, nargs="+", choices=range(len(SHAPES)), default=range(1, len(SHAPES)),
+                        metavar="N", help="0 is a tiny one, which shows whether both sides run (default: 1 2 3 4)")
     arguments = parser.parse_args()
-    probe = [arguments.python, "-c", "import torch; print(torch.__version__)"]
     try:
-        version = subprocess.run(probe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        raise ScriptError(f"{arguments.python} has no PyTorch; install it (`pip install torch` in a virtual "
-                          "environment) and name that environment's python with --python") from None
-    print(f"PyTorch {version} ({arguments.python}) against {program()}", flush=True)
-    numbers = arguments.shape or range(1, len(SHAPES) + 1)
-    for shape in QUICK if arguments.quick else [SHAPES[number - 1] for number in numbers]:
+        version = metadata.version("torch")
+    except ImportError as error:
+        restart(error, f"give the script to a Python that has PyTorch: /path/to/python {sys.argv[0]} ...")
+    print(f"PyTorch {version} ({sys.executable}) against {program()}", flush=True)
+    for shape, steps in [SHAPES[number] for number in arguments.shape]:
         print("L {}, H {}, C {}, T {}, B {}".format(*shape), flush=True)
-        rows = [row(precision, threads, *measure(shape, precision, threads, max(1, arguments.rounds), arguments.python))
-                for precision in PRECISIONS for threads in arguments.threads]
+        rows = [row(precision, threads, *measure(shape, steps, precision, threads, max(1, arguments.rounds)))
+                for precision in ("fp32", "bf16") for threads in arguments.threads]
         print_table([HEADER, *rows], "  ")
 
 

@@ -34,9 +34,8 @@ def recompute(tensors, metadata, dtype=torch.float64):
     if config["train"].get("precision") == "bf16":
         raise ValueError("its products have operands rounded to bf16, which are not here; dump with --set "
                          "train.precision=fp32")
-    model = Transformer(config, run_weights.weights_among(tensors)).to(dtype)
-    model.branch_progress = run_weights.branch_progress(config, metadata)
-    return measure(model, torch.from_numpy(tensors["tokens"]), torch.from_numpy(tensors["targets"]))
+    model = Transformer(config, run_weights.weights_among(tensors), run_weights.branch_progress(config, metadata))
+    return measure(model.to(dtype), torch.from_numpy(tensors["tokens"]), torch.from_numpy(tensors["targets"]))
 
 
 def differences(given, expected):

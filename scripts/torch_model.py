@@ -33,12 +33,13 @@ from lib.model.forward import Decoder
 
 class Transformer(nn.Module):
     """The decoder of a resolved config (or of its `model` section) with copies of the weights {name: array or tensor},
-    which say what parameters there are; those called running_ are buffers."""
+    which say what parameters there are; those called running_ are buffers. `branch_progress`: s/T at step s of a run
+    with train.branch_warmup_steps = T."""
 
-    def __init__(self, config, weights):
+    def __init__(self, config, weights, branch_progress=math.inf):
         super().__init__()
         self.config = config.get("model", config)
-        self.branch_progress = math.inf  # s/T at step s of a run with train.branch_warmup_steps = T
+        self.branch_progress = branch_progress
         for name, tensor in weights.items():
             *path, last = name.split(".")
             module = self
@@ -110,10 +111,9 @@ def load(path, dtype=torch.float32):
     if "config" not in metadata or "vocab" not in metadata:
         raise ScriptError(f"[model] {printable(file)}: no config or vocab in its metadata; not a file of normscope", 1)
     config, vocab = require_every_key(json.loads(metadata["config"]), file), json.loads(metadata["vocab"])
-    model = Transformer(config, run_weights.weights_among(tensors)).to(dtype)
-    model.branch_progress = run_weights.branch_progress(config, metadata)
+    model = Transformer(config, run_weights.weights_among(tensors), run_weights.branch_progress(config, metadata))
     model.source = f"{file}, step {metadata.get('step', 'unknown')}"
-    return model.eval(), vocab
+    return model.to(dtype).eval(), vocab
 
 
 def run():

@@ -8,6 +8,8 @@ import io
 import json
 import os
 import runpy
+import subprocess
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -36,15 +38,15 @@ class Table(unittest.TestCase):
         calls = []
 
         def json_of(*command):
-            calls.append(next((form for form, options in bench_peers.FORMS.items()
-                               if list(command[-len(options):]) == options), "normscope"))
+            form = tuple(json.loads(command[-1])[-2:]) if bench_peers.PEER in command else None
+            calls.append(next((name for name in bench_peers.FORMS if bench_peers.FORMS[name] == form), "normscope"))
             if calls[-1] in failing:
                 raise ScriptError("no compiler")
             return {"step_ms": float(len(calls)), "peak_mb": 1, "isa": "avx2"}
 
         failing = ["fused, compiled", "written out, compiled"]
         with mock.patch.object(bench_peers, "json_of", json_of), contextlib.redirect_stderr(io.StringIO()) as errors:
-            ours, peers = bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+            ours, peers = bench_peers.measure(*bench_peers.SHAPES[0], "fp32", threads=1, rounds=2)
             sound = ["normscope", "fused", "written out"]
             self.assertEqual(calls, [*sound, *failing, *sound])
             self.assertEqual((ours["step_ms"], [*peers]), (3.5, ["fused", "written out"]))
@@ -52,7 +54,7 @@ class Table(unittest.TestCase):
                 f"[bench_peers] without PyTorch {form}: no compiler\n" for form in failing))
             failing = bench_peers.FORMS
             with self.assertRaisesRegex(ScriptError, "no compiler"):
-                bench_peers.measure(bench_peers.QUICK[0], "fp32", 1, 2, "python")
+                bench_peers.measure(*bench_peers.SHAPES[0], "fp32", threads=1, rounds=2)
 
     def test_thread_settings_of_the_shell_reach_neither_side(self):
         settings = {"OMP_WAIT_POLICY": "active", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "1",
@@ -65,22 +67,27 @@ class Table(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def test_without_torch_or_with_nonsense_it_says_so(self):
-        for arguments, says in ((("--python", "/bin/false"), "/bin/false has no PyTorch; install it"),
-                                (("--shape", "5"), "--shape")):
-            result = run_script(SCRIPT, *arguments, cwd=ROOT)
-            with self.subTest(arguments):
-                self.assertEqual(result.returncode, 2, result.stderr)
-                self.assertIn(says, result.stderr.splitlines()[-1])
-                self.assertEqual(result.stdout, "")
+    def test_nonsense_is_refused(self):
+        result = run_script(SCRIPT, "--shape", "5", cwd=ROOT)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertRegex(result.stderr, r"^\[bench_peers\] argument --shape: .*\n$")
+
+    def test_a_process_that_is_killed_is_named(self):
+        with self.assertRaisesRegex(ScriptError, "^sh failed with code -9$"):
+            bench_peers.json_of("sh", "-c", "kill -9 $$")
 
     @unittest.skipUnless(LONG and HAS_TORCH, "the long form, with PyTorch")
-    def test_quick_form(self):
-        result = run_script(SCRIPT, "--quick", "--threads", "1", "--rounds", "1", cwd=ROOT)
+    def test_a_tiny_shape(self):
+        result = subprocess.run([sys.executable, SCRIPT, "--shape", "0", "--threads", "1", "--rounds", "1"], cwd=ROOT,
+                                capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         _, shape, _, *rows = result.stdout.splitlines()
         self.assertEqual(shape, "L 2, H 2, C 32, T 16, B 4")
         self.assertEqual([row.split()[:1] for row in rows], [["fp32"], ["bf16"], []])
+        for row in rows[:2]:
+            ours, peer = map(int, row.split()[-2:])
+            self.assertLess(ours, 40)  # the script's own memory, with which that begins, holds no PyTorch
+            self.assertGreater(peer, 100)
 
 
 @unittest.skipUnless(HAS_TORCH, "no PyTorch")
@@ -94,32 +101,41 @@ class Peer(unittest.TestCase):
         from lib.theory import mean_field
         torch.manual_seed(1)
         torch.set_num_threads(1)
-        for tied in (True, False):
-            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-                data = {"path": os.path.join(ROOT, "data", "austen.txt")}
-                json.dump(bench_peers.config_of(bench_peers.QUICK[0], "fp32") | {"data": data}, file)
-                file.flush()
-                settings = ("train.steps=1", f"model.tie_embeddings={json.dumps(tied)}")
-                config = mean_field.resolved(file.name, settings)["model"]
-            weights = torch_peer.Peer(config, 65, False).state_dict()  # below, no gain of 1, no bias of 0
-            moved = {name: tensor + 0.1 * torch.randn_like(tensor) for name, tensor in weights.items()}
-            twin = torch_model.Transformer(config, moved).double()
-            tokens, targets = torch.randint(65, (2, 3, config["context"]))
-            expected = torch_model.cross_entropy(twin(tokens), targets)
-            expected.backward()
-            for fused in (True, False):
-                if fused and not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
-                    continue
-                with self.subTest(tied=tied, fused=fused):
-                    peer = torch_peer.Peer(config, 65, fused).double()
-                    peer.load_state_dict(twin.state_dict(), strict=True)
-                    loss = peer(tokens, targets)
-                    loss.backward()
-                    self.assertAlmostEqual(loss.item(), expected.item(), places=10)
-                    gradients = dict(peer.named_parameters())
-                    for name, parameter in twin.named_parameters():
-                        self.assertGreater(parameter.grad.abs().max().item(), 0, name)
-                        torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-8, atol=1e-10)
+        shape = bench_peers.SHAPES[0][0]
+        *model, _ = shape
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"data": {"path": os.path.join(ROOT, "data", "austen.txt")}, "train": {"steps": 1}}, file)
+            file.flush()
+            settings = [f"{key}={value}" for key, value in zip(bench_peers.KEYS, shape)]
+            config = mean_field.resolved(file.name, settings)["model"]
+        weights = torch_peer.Peer(*model, False).state_dict()  # below, no gain of 1, no bias of 0
+        moved = {name: tensor + 0.1 * torch.randn_like(tensor) for name, tensor in weights.items()}
+        twin = torch_model.Transformer(config, moved).double()
+        tokens, targets = torch.randint(torch_peer.VOCABULARY, (2, 3, config["context"]))
+        expected = torch_model.cross_entropy(twin(tokens), targets)
+        expected.backward()
+        for fused in (True, False):
+            if fused and not hasattr(torch.nn.functional, "scaled_dot_product_attention"):
+                continue
+            with self.subTest(fused=fused):
+                peer = torch_peer.Peer(*model, fused).double()
+                peer.load_state_dict(twin.state_dict(), strict=True)
+                loss = peer(tokens, targets)
+                loss.backward()
+                self.assertAlmostEqual(loss.item(), expected.item(), places=10)
+                gradients = dict(peer.named_parameters())
+                for name, parameter in twin.named_parameters():
+                    self.assertGreater(parameter.grad.abs().max().item(), 0, name)
+                    torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-8, atol=1e-10)
+
+    def test_a_form_s_process_prints_its_figures_or_why_in_one_line(self):
+        arguments = [*bench_peers.SHAPES[0], "fp32", 1, False]
+        found = bench_peers.json_of(sys.executable, bench_peers.PEER, json.dumps([*arguments, False]))
+        self.assertGreater(found["step_ms"], 0)
+        self.assertGreater(found["peak_mb"], 100)
+        with mock.patch.dict(bench_peers.ENVIRONMENT, PATH="/nonexistent", CXX="/nonexistent"):
+            with self.assertRaisesRegex(ScriptError, r"^\w+: .* compiler|no attribute 'compile'$"):
+                bench_peers.json_of(sys.executable, bench_peers.PEER, json.dumps([*arguments, True]))
 
 
 if __name__ == "__main__":

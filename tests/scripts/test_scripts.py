@@ -72,8 +72,8 @@ class Scripts(CliTest):
     @unittest.skipUnless(sys.executable == "/usr/bin/python3", "needs the distribution's Python")
     def test_surroundings_that_end_in_no_traceback(self):
         """Lines of shell with their exit code and all that they print on stderr."""
-        compare, plot, of_torch, with_torch = (os.path.join(SCRIPTS, f"{name}.py") for name in (
-            "compare", "plot", "torch_model", "check_with_torch"))
+        compare, plot, of_torch, with_torch, peers = (os.path.join(SCRIPTS, f"{name}.py") for name in (
+            "compare", "plot", "torch_model", "check_with_torch", "bench_peers"))
         self.config()
         self.train("run")
         os.makedirs(self.path("packages", "matplotlib"))
@@ -88,6 +88,8 @@ class Scripts(CliTest):
                 (f"{sys.executable} -P {compare} --help", 0, ""),  # without the script's folder on Python's path
                 (f"{compare} run >&-", 1, r"\[compare\] output: stdout is closed, so that nothing could be printed\n"),
                 (f"MPLBACKEND=nonsense {plot} loss run", 0, ""),
+                (f"{sys.executable} -S {peers}", 1,  # without the folders of packages
+                 r"\[bench_peers\] .* for torch; give the script to a Python that has PyTorch: /path/to/python .*\n"),
                 (after("sys.version_info = (3, 10)", compare), 1,
                  r"\[compare\] this is Python 3.10; expected 3.11 or newer\n"),
                 # A path of packages for another Python is left out; one that the interpreter has by itself cannot be.
