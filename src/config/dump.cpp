@@ -17,11 +17,7 @@ Json::json_pointer pointer_to(std::string_view key, const std::string& inside) {
 void add_tables(Json& root) {
   constexpr const char* over[] = {"nothing", "features", "groups", "batch", "sequence"};
   for (const NormRow& row : norm_table())
-    root["x-norms"][row.name] = {{"over", over[static_cast<int>(row.over)]},
-                                 {"centred", row.centred},
-                                 {"bias", row.has_bias},
-                                 {"alpha", row.has_alpha},
-                                 {"shift", row.has_shift}};
+    root["x-norms"][row.name]["over"] = over[static_cast<int>(row.over)];
   const auto power = [](const DepthFactor& p) {
     Json list = {p.base, p.exponent};
     if (p.log) list.push_back("log");
