@@ -18,9 +18,10 @@ from cli import ROOT
 from mutants import BUILD, cache_entry, source_path
 
 # The instruction sets of x86-64, each a file in kernels/isa, and the macros that its flags define.
-SETS = {"baseline": [], "avx2": ["__AVX2__"], "avx512": ["__AVX2__", "__AVX512F__"],
-        "avx512_bf16": ["__AVX2__", "__AVX512F__", "__AVX512BF16__"],
-        "avx512_amx": ["__AVX2__", "__AVX512F__", "__AVX512BF16__", "__AMX_BF16__"]}
+AVX2 = ["__AVX__", "__FMA__", "__AVX2__"]
+SETS = {"baseline": [], "avx2": AVX2, "avx512": [*AVX2, "__AVX512F__"],
+        "avx512_bf16": [*AVX2, "__AVX512F__", "__AVX512BF16__"],
+        "avx512_amx": [*AVX2, "__AVX512F__", "__AVX512BF16__", "__AMX_BF16__"]}
 # A file of each kind: its own instruction set or options, the library, a reader of files, a command.
 FILES = [*(f"kernels/isa/{name}.cpp" for name in SETS), "kernels/simd.cpp", "autograd/tape.cpp", "io/csv.cpp",
          "cli/check_command.cpp"]
@@ -82,7 +83,7 @@ class Builds(unittest.TestCase):
         for name in FILES:
             entry = commands[str(self.source / source_path(name).relative_to(ROOT))]
             macros = self.macros(entry["directory"], entry["command"], whole=flags == FLAGS[0] and "isa/" in name)
-            with self.subTest(file=name):
+            with self.subTest(file=name, flags=flags):
                 self.assertNotIn("__FAST_MATH__", macros)
                 self.assertEqual(macros.get("__FINITE_MATH_ONLY__", "0"), "0")
                 self.assertNotIn("__ASSOCIATIVE_MATH__", macros)
