@@ -33,14 +33,14 @@ PLACEMENT = [
 ]
 # y = g x / (2 rms(x))
 NORM = [
-    ("src/model/norms.h", "derf, none };", "derf, none, made_up };"),
+    ("src/model/norms.h", "none };", "none, made_up };"),
     ("src/model/norms.h", '{.kind = NormKind::none,',
      '{.kind = NormKind::made_up, .name = "made_up", .formula = "y = g*x/(2*sqrt(mean(x^2) + eps))",'
      ' .source = "a test", .centred = false, .has_bias = false}, {.kind = NormKind::none,'),
     ("src/model/transformer.cpp", "case rmsnorm:",
      "case made_up: return scale(tape, Real(0.5), over_features(1, false)); case rmsnorm:"),
-    ("src/check/equations.cpp", "config.norm != NormKind::rmsnorm;",
-     "config.norm != NormKind::rmsnorm && config.norm != NormKind::made_up;"),
+    ("src/check/equations.cpp", "i < n && config.norm != NormKind::rmsnorm",
+     "i < n && config.norm != NormKind::rmsnorm && config.norm != NormKind::made_up"),
     ("src/check/equations.cpp", "const Dual *gain = parameter(name",
      "for (Dual& half : y) half = half * (config.norm == made_up ? 0.5 : 1.0);\n    const Dual *gain = parameter(name"),
     ("scripts/lib/model/forward.py", '"none": lambda net',

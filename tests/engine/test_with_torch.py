@@ -28,6 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 import torch
 import torch_model
 from check_with_torch import differences, recompute
+from lib.base.keys import NORMS
 
 import torch_combinations as checker
 
@@ -125,6 +126,28 @@ class Torch(unittest.TestCase):
         self.assertTrue(more_than(MANY_TIMES, *both_errors(tensors, metadata)))
 
 
+@torch.no_grad()
+def validation_loss(model, vocab):
+    """The loss of a model in PyTorch on the end of the tests' text."""
+    index = {chr(point): i for i, point in enumerate(vocab)}
+    tail = torch.tensor([index[c] for c in TEXT[int(0.9 * len(TEXT)):]])
+    context = model.config["context"]
+    total = sum(torch_model.cross_entropy(model(inputs[None]), targets[None]) * len(inputs)
+                for inputs, targets in zip(tail[:-1].split(context), tail[1:].split(context)))
+    return total.item() / (len(tail) - 1)
+
+
+class Evaluation(CliTest):
+    def test_every_norm(self):
+        """Norms with running statistics evaluate by them; steps have moved them."""
+        for norm in NORMS:
+            run = self.train(norm, {"model": {"norm": norm, "norm_eps": 0.1, "norm_eps_outside": True},
+                                    "train": {"steps": 6, "lr": 0.01}, "eval": {"batches": 0}})
+            with self.subTest(norm):
+                self.assertAlmostEqual(validation_loss(*torch_model.load(run.path, torch.float64)),
+                                       run.summary["final_val_loss"], delta=1e-5)
+
+
 class BranchWarmUp(CliTest):
     """train.branch_warmup_steps: the weights of step s are those of a model whose branches are multiplied by min(s/(T
     l), 1)."""
@@ -141,13 +164,7 @@ class BranchWarmUp(CliTest):
     def test_a_model_stopped_during_the_warm_up(self):
         model, vocab = torch_model.load(self.run_folder.path, torch.float64)
         self.assertEqual(model.branch_progress, 0.6)
-        index = {chr(point): i for i, point in enumerate(vocab)}
-        tail = torch.tensor([index[c] for c in TEXT[int(0.9 * len(TEXT)):]])
-        context = model.config["context"]
-        total = sum(torch_model.cross_entropy(model(inputs[None]), targets[None]) * len(inputs)
-                    for inputs, targets in zip(tail[:-1].split(context), tail[1:].split(context)))
-        self.assertAlmostEqual(total.item() / (len(tail) - 1), self.run_folder.summary["final_val_loss"],
-                               delta=1e-5)
+        self.assertAlmostEqual(validation_loss(model, vocab), self.run_folder.summary["final_val_loss"], delta=1e-5)
 
     def test_the_exchange_file_of_a_step(self):
         tensors, metadata = self.dumped("step", "--from", self.run_folder.path)

@@ -19,7 +19,7 @@ from lib.base import keys
 COUNT, FIRST_SEED = 400 if LONG else 30, 0
 NORMS, PLACEMENTS = list(keys.NORMS), list(keys.PLACEMENTS)
 PLACED = [*PLACEMENTS[:7], "mix", *PLACEMENTS[7:], "hybrid", "hybrid_star"]  # a seed draws the same as ever
-LEAKING = {"batchnorm", "instancenorm"}
+LEAKING = {name for name, row in keys.NORMS.items() if row["over"] in ("batch", "sequence")}
 ACTIVATIONS = ["relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 TEXTS = {"text.txt": TEXT} | {
     f"of_{n}.txt": "".join(random.Random(n).choices("abcdefghijklmnopqrst"[:n], k=1500)) for n in (1, 2, 5, 20)}
