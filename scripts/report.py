@@ -27,7 +27,6 @@ EXAMPLES = """examples:
   scripts/report.py --watch runs/sweep                     while it trains
 """
 LONGEST_SAMPLE = 3000  # characters
-MOST_SAMPLES = 4  # unfolded
 
 
 def heading(group):
@@ -94,10 +93,9 @@ def samples(groups):
             continue
         sample = (sampled[0].folder / "sample.txt").read_bytes().decode("utf-8", "replace")
         cut = sample[:LONGEST_SAMPLE] + ("…" if len(sample) > LONGEST_SAMPLE else "")
-        folds.append((f"{heading(group)}: <code>{text(sampled[0])}</code>", pre(cut)))
-    is_open = len(folds) <= MOST_SAMPLES
+        folds.append(folded(f"{heading(group)}: <code>{text(sampled[0])}</code>", pre(cut)))
     return section("Samples", "The text that each model writes: words if it has learnt, letters in no order if it "
-                   "stays at the unigram level.", *(folded(*fold, shown=is_open) for fold in folds), notes(missing))
+                   "stays at the unigram level.", *folds, notes(missing))
 
 
 def files(groups):

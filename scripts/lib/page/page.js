@@ -42,7 +42,6 @@ function swatch(parent, group) {
 // numbers of marks at its upper and at its lower edge.
 function frame(kind, panel, xAxis, yAxis, xName, room = MARGIN.right) {
   const figure = $(kind).querySelectorAll("figure")[panel], svg = figure.querySelector("svg");
-  figure.hidden = state.boxes.some(({ what, name, box }) => what === "panel" && name === panels[panel] && !box.checked);
   const width = svg.clientWidth || 600, height = svg.clientHeight || 300;
   svg.replaceChildren();
   figure.querySelector("figcaption").textContent = panels[panel];
@@ -172,7 +171,7 @@ function play(start) {
   redraw();
 }
 
-// A row of switches for what colours, dashes or panels mean, with "all" and "none" if they are many.
+// A row of switches for what colours or dashes mean, with "all" and "none" if they are many.
 function switches(what) {
   const names = new Map(page.groups.map(group => [group[what], group])), dashed = new Set(page.groups.map(group => group.rest)).size > 1;
   if (names.size < 2) return;
@@ -209,7 +208,7 @@ function chartOf(kind, panel) {
 function start() {
   $("player").hidden = false;
   for (const site of Object.keys(page.layers)) add($("site"), "option", {}, site);
-  ["lead", "rest", "panel"].forEach(switches);
+  ["lead", "rest"].forEach(switches);
   for (const kind of Object.keys(charts)) {
     $(kind).classList.toggle("several", panels.length > 1);
     for (const panel of panels.keys()) chartOf(kind, panel);

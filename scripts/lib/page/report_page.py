@@ -84,10 +84,9 @@ def picture(svg, alternative, caption):
     return f'<figure><figcaption>{text(caption)}</figcaption>\n<div class="wide picture">{image}</div></figure>'
 
 
-def folded(summary_html, content_html, shown=False):
-    """A piece of the page that can be folded. `shown`: it is open."""
-    is_open = ' open=""' if shown else ""
-    return f"<details{is_open}><summary>{summary_html}</summary>\n{content_html}\n</details>"
+def folded(summary_html, content_html):
+    """A piece of the page that unfolds by a click."""
+    return f"<details><summary>{summary_html}</summary>\n{content_html}\n</details>"
 
 
 def section(title, introduction, *pieces_html):
