@@ -189,7 +189,6 @@ EDGE = 0.3  # left of the title, the legend and the notes
 Y_AXIS = 0.9  # left of a panel
 RIGHT_EDGE = 0.25
 LEGEND_ENTRY, LEGEND_LETTER = 0.67, 0.088  # width of a legend's line with the gaps around it; of a letter of its text
-LEGEND_MARGIN = 0.35
 NAME_GAP, NAME_LETTER = 0.2, 0.085  # between a panel and a text right of it; width of a letter of the text
 PANEL_GAP = 0.52  # between the rows of panels, over the height of a panel
 NARROW = 5  # a paper's figure below this width has one column of panels
@@ -208,7 +207,7 @@ def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(),
     columns = 1 if is_narrow() else min(columns, count)
     rows = math.ceil(count / columns)
     entry = scaled(LEGEND_ENTRY + LEGEND_LETTER * max((len(handle.get_label()) for handle in handles), default=0))
-    fitting = max(1, int((width - scaled(LEGEND_MARGIN)) / entry))  # columns of the legend
+    fitting = max(1, int((width - 2 * scaled(EDGE)) / entry))  # columns of the legend
     legend_rows = math.ceil(len(handles) / fitting)
     subtitle = textwrap.fill(subtitle, LONGEST_SUBTITLE)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
