@@ -219,7 +219,8 @@ def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(),
     FigureCanvasAgg(figure)
     _write_around_panels(figure, height, title, subtitle, notes)
     if handles:
-        _add_legend(figure, handles, math.ceil(len(handles) / legend_rows), (scaled(EDGE) / width, 1 - legend_top / height))
+        legend_columns = math.ceil(len(handles) / legend_rows)
+        _add_legend(figure, handles, legend_columns, (scaled(EDGE) / width, 1 - legend_top / height))
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in axes[count:]:
         empty.remove()
