@@ -1,6 +1,5 @@
 """What the configs of runs say but for the seed: the keys that have an effect, and the difference of two configs."""
 
-import functools
 import itertools
 import json
 import math
@@ -27,7 +26,8 @@ class Config:
 
     values      {dotted key: value} of the keys that have an effect
     names       {grid entry, or CASE: the name that the sweep's file gives to the run's value}
-    named_keys  {such an entry: list of the keys that its names stand for}"""
+    named_keys  {such an entry: list of the keys that its names stand for}
+    compared    {key: value} of the keys that differ between any two of the configs; configs_of sets it"""
 
     def __init__(self, run, values=None, names=None, named_keys=None):
         self.run, self.values, self.names, self.named_keys = run, values or {}, names or {}, named_keys or {}
@@ -47,11 +47,6 @@ class Config:
                   and "x-text" not in fields()[key] and value != fields()[key].get("default")}
         return {**stated, **self.run.history, "text": self.run.text_hash}
 
-    @functools.cached_property
-    def _value_of(self):
-        """{key: its value} of all keys: differences are taken of every pair of many configs."""
-        return {key: self.value(key) for key in fields()}
-
     def minus(self, other):
         """The Difference of this config from another. A change follows from others, and was not chosen, if the key has
         no effect in one of them, if both have its derived default, or if the key is train.steps and both train on
@@ -60,8 +55,8 @@ class Config:
                  if entry != CASE and self.names.get(entry, name) != name}
         cause_of = {key: entry for entry, keys in named.items() for key in keys}
         changes, incomparable = [], []
-        for key, after in self._value_of.items():
-            before = other._value_of[key]
+        for key, after in self.compared.items():
+            before = other.compared[key]
             if before == after or key not in self.values and key not in other.values:
                 continue
             keeps_tokens = key == STEPS and _same_tokens(self, other)
@@ -113,5 +108,9 @@ def configs_of(runs):
             values[key] = value
         return values | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
 
-    return [Config(run, values_of(run), labels[run.folder.parent]["runs"].get(run.folder.name),
-                   labels[run.folder.parent]["keys"]) for run in runs]
+    configs = [Config(run, values_of(run), labels[run.folder.parent]["runs"].get(run.folder.name),
+                      labels[run.folder.parent]["keys"]) for run in runs]
+    differing = [key for key in fields() if len({json.dumps(config.value(key)) for config in configs}) > 1]
+    for config in configs:
+        config.compared = {key: config.value(key) for key in differing}
+    return configs
