@@ -177,16 +177,19 @@ class Run:
     def _due(self, name, saved):
         """The steps before `saved` at which a log must have rows, as Trainer::plan() in src/train/trainer.cpp has them:
         those after `logged_since`, which older versions did not write."""
-        def multiples(key):
-            return steps % (self.value(key) or math.inf) == 0
+        def number(key):
+            return value if isinstance(value := self.value(key), int) and value > 0 else 0
+
+        def multiples(every):
+            return steps % (every or math.inf) == 0
 
         steps = np.arange(self.record.get("logged_since", saved) + 1, min(saved, LARGEST["step"]))
         is_metrics = name == "metrics.csv"
-        every = "log.every" if is_metrics else "log.layers_every"
-        first = max(1, self.value("log.layers_first") or 0) if self.value(every) else 0
-        due = multiples(every) | (steps <= first)
+        every = number("log.every" if is_metrics else "log.layers_every")
+        first = max(1, number("log.layers_first"))
+        due = multiples(every) | (steps <= (every and first))
         if is_metrics and (self.value("data.val_path") or self.value("data.val_fraction")):
-            due |= multiples("eval.every")
+            due |= multiples(number("eval.every"))
         return steps[due]
 
     def _refuse(self, name, number, what):
