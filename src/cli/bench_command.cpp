@@ -107,7 +107,7 @@ struct Times {
 
 // Times training steps on random text. Plain and logged steps alternate, so both run under the same load.
 Times time_steps(const RunConfig& config, Index steps) {
-  require_memory(config.model, vocabulary_size, config.train.batch_size);
+  require_memory(config, vocabulary_size, config.train.batch_size);
   std::vector<Token> tokens(std::max<Index>(100'000, 2 * config.model.context));
   const RandomStream stream(1, "bench");
   for (Index i = 0; i < std::ssize(tokens); ++i)

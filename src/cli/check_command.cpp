@@ -21,7 +21,7 @@ Exit run(const CommandLine& line) {
   const RunConfig config = load_config(line.positionals()[0], line.all_of("set")).config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), 2, 3);  // in float and in double
+  require_memory(config, corpus.vocab.size(), 2, 3);  // in float and in double
 
   std::cout << config.name << "\n\n       error     limit    law\n";
   int held = 0;

@@ -50,7 +50,7 @@ Exit run(const CommandLine& line) {
   RunConfig config = loaded.config;
   set_up_threads(line, config.train.threads);
   const Corpus corpus = corpus_of(config);
-  require_memory(config.model, corpus.vocab.size(), config.train.batch_size);
+  require_memory(config, corpus.vocab.size(), config.train.batch_size);
 
   const Index seeds = line.number_of<Index>("seeds", 1, 100'000, 1);
   const fs::path out = line.text_of("out").value_or("runs/" + config.name + "-probe");

@@ -191,7 +191,7 @@ Inputs read_inputs(const CommandLine& line, const std::string& config_path, bool
   if (parent) known = vocabulary_in(parent->file->metadata(), parent->file->path());
   if (line.has("resume") && fs::exists(own)) known = vocabulary_in(read_metadata(own), own);
   Corpus corpus = corpus_of(config, known);
-  require_memory(config.model, corpus.vocab.size(), train.batch_size);
+  require_memory(config, corpus.vocab.size(), train.batch_size);
   if (parent) {
     known.encode(corpus.vocab.text(), "train", join(config.data.path, " + "));  // refuses what it lacks
     require_parent(*parent, config, ParameterLayout(config.model, known.size()));

@@ -91,7 +91,7 @@ void SiteStatistics::on_branch(SiteId output, float alpha, const Matrix<float>& 
   const SiteId stream = output.site == Site::attn_out ? SiteId{output.layer - 1, Site::stream}
                                                       : SiteId{output.layer, Site::stream_mid};
   SiteSums& sums = at(output);
-  // The branch's squares are added up over passes; the stream's are set anew, as they are a sum over passes.
+  // The branch is new in each pass, so its squares are added; at(stream) holds the sum of all passes already.
   sums.branch_squares += sum_squares(branch.size(), branch.data);
   sums.stream_squares = double{alpha} * double{alpha} * at(stream).value.sum_squares;
 }

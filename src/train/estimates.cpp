@@ -27,8 +27,8 @@ double expected_step_seconds(const ModelConfig& config, const ParameterLayout& l
 namespace {
 
 // Weights, gradients and two moments; values and gradients of one micro-batch of `batch_size` sequences.
-double training_bytes(const ModelConfig& config, const ParameterLayout& layout, Index vocab_size,
-                      Index batch_size) {
+double training_bytes(const RunConfig& run, const ParameterLayout& layout, Index vocab_size, Index batch_size) {
+  const ModelConfig& config = run.model;
   const double C = static_cast<double>(config.d_model), F = static_cast<double>(config.d_ff),
                L = static_cast<double>(config.n_layer), V = static_cast<double>(vocab_size);
   const double rows = static_cast<double>(batch_size) * static_cast<double>(config.context);
@@ -42,7 +42,7 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
   for (const BlockPlacement& block : placements_of(config)) {
     for (const Placement* placement : {block.attn, block.ffn}) {
       const BranchScale scale = branch_scale_of(config, *placement);
-      if (scale.learned != LearnedScale::none || scale.start != 1) values += C;
+      if (scale.learned != LearnedScale::none || scale.start != 1 || run.train.branch_warmup_steps > 0) values += C;
     }
     values += C * has_inner_norm(config, *block.attn) + F * has_inner_norm(config, *block.ffn);
   }
@@ -52,9 +52,10 @@ double training_bytes(const ModelConfig& config, const ParameterLayout& layout, 
 
 }  // namespace
 
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies) {
+void require_memory(const RunConfig& run, Index vocab_size, Index batch_size, Index copies) {
+  const ModelConfig& config = run.model;
   const ParameterLayout layout(config, vocab_size);
-  const double needed = static_cast<double>(copies) * training_bytes(config, layout, vocab_size, batch_size),
+  const double needed = static_cast<double>(copies) * training_bytes(run, layout, vocab_size, batch_size),
                available = available_memory_bytes();
   if (needed <= available) return;
   const auto gib = [](double bytes) {

@@ -1,6 +1,7 @@
 // The arithmetic, the time and the memory of a training step, from the config alone.
 #pragma once
 
+#include "config/run_config.h"
 #include "model/parameters.h"
 
 namespace normscope {
@@ -15,6 +16,6 @@ double expected_step_seconds(const ModelConfig& config, const ParameterLayout& l
 
 // Usage Error, before anything is allocated, if this machine or container lacks the memory. `copies`:
 // the models of this process at a time; a model in double counts as two.
-void require_memory(const ModelConfig& config, Index vocab_size, Index batch_size, Index copies = 1);
+void require_memory(const RunConfig& config, Index vocab_size, Index batch_size, Index copies = 1);
 
 }  // namespace normscope
