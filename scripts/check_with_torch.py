@@ -7,7 +7,6 @@ has no relative error. The file's tensors are float32, so errors of 1e-4 are all
 tensor is missing, superfluous or of another shape.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def recompute(tensors, metadata, dtype=torch.float64):
     missing = [name for name in PLAIN if name not in tensors] + [k for k in ("config", "vocab") if k not in metadata]
     if missing:
         raise ValueError(f"not an exchange file: no {', '.join(missing)}")
-    config = json.loads(metadata["config"])
+    config = safetensors_io.parsed("the file", metadata, "config")
     if config["train"].get("precision") == "bf16":
         raise ValueError("its products have operands rounded to bf16, which are not here; dump with --set "
                          "train.precision=fp32")

@@ -2,8 +2,10 @@
 """Makes one UTF-8 text for training from files and folders: UTF-8 texts, source code and Markdown are taken as they
 are; HTML, DOCX, ODT and EPUB are converted by pandoc, PDF by pdftotext, images by tesseract. Line ends become \\n, each
 file ends with one, and a byte order mark at its start is left out; all other characters stay (`iconv -t
-ASCII//TRANSLIT` replaces rare ones). A line says why a file is refused; the exit code is 1 if it is a PATH itself.
-Below a folder, hidden files, links to folders, pipes and devices are left out."""
+ASCII//TRANSLIT` replaces rare ones). The texts
+are in the order of PATHs, below a folder by name and the numbers in it; a file that two PATHs hold is taken twice.
+A line says why a file is refused; the exit code is 1 if it is a PATH itself. Below a folder, hidden files, links to
+folders, pipes and devices are left out."""
 
 import os
 import shutil

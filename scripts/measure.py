@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures of a model that need more than a row of a log: every tensor of one batch (`normscope probe --dump`, first
-batch of the config's seed). By layer l of the residual stream x_l, 0 the embedding:
+batch that the config's seed trains on). By layer l of the residual stream x_l, 0 the embedding:
 
   lens           loss (nats) of final norm and head on x_l; the norm takes the statistics of x_l
                  (logit lens, nostalgebraist 2020)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # python3 -P leaves it out
 from lib.base import command
-from lib.base.command import ROOT, Parser, ScriptError
+from lib.base.command import ROOT, Parser, ScriptError, printable
 from lib.base.files import lock, require_output, write_atomically
 from lib.base.progress import clock
 from papers.lib.papers import PAGE, Claim, config_of, experiment, names_of_experiments
@@ -119,6 +119,9 @@ def main():
     page = PAGE if args.write_page else args.out / PAGE.name
     if not args.write_page:
         require_output(page, [PAGE], mark="<!-- results:")
+        if not page.exists() and args.out.is_dir() and any(args.out.iterdir()):
+            raise ScriptError(f"--out: {printable(args.out)} has files, but no {PAGE.name} of an earlier call; name "
+                              "another folder")
     args.out.mkdir(parents=True, exist_ok=True)
     lock(args.out)
     if not args.redraw and "NORMSCOPE_BINARY" not in os.environ:
@@ -127,6 +130,7 @@ def main():
     for folder in ("pictures", "results"):
         (page.parent / folder).mkdir(parents=True, exist_ok=True)
     blocks, failed = blocks_of(page), 0
+    write_atomically(page, fill(PAGE.read_text(encoding="utf-8"), blocks))  # by which the folder is known
     for name in [name for name in names if name in args.names or not args.names]:
         blocks[name], count = reproduce(name, args, page)
         failed += count

@@ -169,7 +169,7 @@ def parse(arguments):
     parser.add_argument("--out", metavar="DIR", help="folder of the runs' folders (default: runs/<name>)")
     parser.add_argument("--jobs", metavar="N", type=int,
                         help="runs at a time, each on its share of the cores, or of OMP_NUM_THREADS, whatever "
-                        "train.threads says (default: one a core)")
+                        "train.threads says (default: one a core, and no more than there are runs)")
     parser.add_argument("--shard", metavar="I/N", type=shard_of, default=(1, 1),
                         help="only every N-th run, from the I-th: for job arrays that share DIR")
     parser.add_argument("--dry-run", action="store_true",

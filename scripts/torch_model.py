@@ -25,9 +25,9 @@ except ImportError as import_error:
     advice = f"install python3-torch, or give the script to a Python that has it: /path/to/python {sys.argv[0]} ..."
     restart(import_error, advice, topic="torch")
 
-from lib.base.command import Parser, ScriptError, main, printable
+from lib.base.command import Parser, main, printable
 from lib.base.keys import require_every_key
-from lib.logs import run_weights
+from lib.logs import run_weights, safetensors_io
 from lib.model.forward import Decoder
 
 
@@ -108,9 +108,8 @@ def load(path, dtype=torch.float32):
     """The model of a safetensors file, or of the newest weights in a run folder (lib/logs/run_weights.py), ready for
     evaluation, and its vocabulary, a list of code points. model.source says which file and step."""
     file, tensors, metadata = run_weights.newest_weights(path)
-    if "config" not in metadata or "vocab" not in metadata:
-        raise ScriptError(f"[model] {printable(file)}: no config or vocab in its metadata; not a file of normscope", 1)
-    config, vocab = require_every_key(json.loads(metadata["config"]), file), json.loads(metadata["vocab"])
+    config = require_every_key(safetensors_io.parsed(file, metadata, "config"), file)
+    vocab = safetensors_io.parsed(file, metadata, "vocab", list)
     model = Transformer(config, run_weights.weights_among(tensors), run_weights.branch_progress(config, metadata))
     model.source = f"{file}, step {metadata.get('step', 'unknown')}"
     return model.to(dtype).eval(), vocab

@@ -234,12 +234,17 @@ class Measure(CliTest):
         unchecked = {key: value for key, value in metadata.items() if key != "checksum"}
         short = self.train("short", {"model": {**MODEL, "context": 16}, "data": {"val_fraction": 0.002}}).path
         write_safetensors(self.path("bare.safetensors"), {"x": np.zeros(1)})
+        nest = "[" * 200_000
+        self.write("nested.safetensors", len(nest).to_bytes(8, "little") + nest.encode())
+        write_safetensors(self.path("nest.safetensors"), {"x": np.zeros(1)}, {"config": nest})
         other = {**tensors, "final_norm.weight": 2 * tensors["final_norm.weight"]}
         write_safetensors(self.path("other.safetensors"), other, unchecked)
         write_safetensors(self.path("damaged.safetensors"), other, metadata)  # whose checksum is that of other data
         for arguments, code, says in (
                 (["missing"], 1, "missing: No such file"), (["text.txt"], 1, "text.txt: "),
-                (["bare.safetensors"], 1, "bare.safetensors: 'config'; expected a run"),
+                (["bare.safetensors"], 1, "bare.safetensors: no config in its metadata; expected a run"),
+                (["nested.safetensors"], 1, "nested.safetensors: damaged header: maximum recursion"),
+                (["nest.safetensors"], 1, "nest.safetensors: no config in its metadata"),
                 (["other.safetensors", "--only", "lens"], 1, "no lens of layernorm: got "),
                 (["damaged.safetensors", "--only", "rank"], 1, "damaged.safetensors: the checksum of the data does not"),
                 ([dyt, "--freeze"], 2, "dyt divides no token"),

@@ -3,6 +3,7 @@
 theirs in the list of scripts/README.md; nothing imports a command, but torch_model, which users import too."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def imported(text):
     """The rooms that a file imports from, "commands" for one of them."""
     for node in ast.walk(ast.parse(text)):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        assert not getattr(node, "level", 0), "imports are absolute"
         for name in [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else names:
             first, second, *_ = f"{name}.".split(".")
             if first == "lib":
@@ -45,6 +47,10 @@ def main():
     bad = [f"{file.relative_to(SCRIPTS)} imports {room}" for file, room in sorted(arrows)
            if room != room_of(file) and room not in MAY_IMPORT[room_of(file)].split()]
     bad += [f"{file.relative_to(SCRIPTS)} imports a command" for file, room in arrows if room == "commands"]
+    table = (SCRIPTS / "README.md").read_text(encoding="utf-8").partition("| room of `lib` |")[2].partition("\n\n")[0]
+    rooms = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    bad += [f"{room} stands in no row above {rooms[at]}" for at in range(len(rooms))
+            for room in MAY_IMPORT[rooms[at]].split() if room not in rooms[:at]]
     print("\n".join(bad))
     sys.exit(1 if bad or len(arrows) < 100 else 0)
 

@@ -88,6 +88,8 @@ class Files(MadeRuns):
         text.write_text("mine")
         (self.root / "user").mkdir()
         (self.root / "user/README.md").write_text("mine")
+        (self.root / "mine/pictures").mkdir(parents=True)
+        (self.root / "mine/pictures/xiong.png").write_text("mine")
         outputs = {**{f"{name}.png": run / name for name in os.listdir(run)}, "photo.png": None, "index.html": None}
         for name, target in outputs.items():
             (self.root / name).write_text("mine") if target is None else (self.root / name).symlink_to(target)
@@ -96,7 +98,8 @@ class Files(MadeRuns):
         rows += [("report.py", run, "-o", name) for name in outputs if name.endswith(".html")]
         rows += [("make_corpus.py", text, "-o", name, "--overwrite") for name in (text, "hard.txt", *run.iterdir())]
         rows += [("make_corpus.py", text, "-o", "photo.png")]
-        rows += [("reproduce.py", "xiong", "--quick", "--out", name) for name in ("user", ROOT / "configs/papers", "")]
+        rows += [("reproduce.py", "xiong", "--quick", "--out", name) for name in ("user", "mine", ROOT / "configs/papers",
+                                                                               "")]
         before = {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         for command in rows:
             with self.subTest(command[0], output=command[-1]):

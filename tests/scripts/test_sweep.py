@@ -284,9 +284,11 @@ class Runs(SweepTest):
         self.assertEqual(len(read_labels(self.path("out"))["runs"]), 4)
         for damaged in ("{}", '{"runs": {"a": 1}, "keys": {}}', '{"runs": {"a": {"batch": "small"}}, "keys": {}}'):
             self.write("out/labels.json", damaged)
-            self.assertIn("labels.json: is damaged", self.sweep(code=1, grid={"batch": batch}, out="out").stderr)
-        with mock.patch.dict(os.environ, self.stub("rm -f out/labels.json")):  # once that is mended, they are written
-            self.sweep(grid={"batch": batch})
+            done = self.sweep(code=1, grid={"batch": batch}, out="out")
+            self.assertRegex(done.stderr, r"\A\[sweep\] out/labels.json: is damaged, .*\n\Z")
+            self.assertEqual(done.stdout, "")  # nothing was trained
+        os.remove(self.path("out/labels.json"))  # they are written anew
+        self.sweep(grid={"batch": batch})
         self.assertEqual(len(read_labels(self.path("out"))["runs"]), 2)
         self.assertEqual(read_labels(self.path("none"))["runs"], {})
 

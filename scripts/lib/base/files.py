@@ -104,7 +104,8 @@ def is_locked(folder):
 
 
 def require_output(path, inputs=(), overwrite=None, mark=MARK):
-    """The rule for all that scripts write, as require_output() of src/logs/run_folder.h has it. ScriptError: the path
+    """The rule for files that a user names to plot.py, report.py, make_corpus.py and reproduce.py, as require_output()
+    of src/logs/run_folder.h has it. ScriptError: the path
     is one of the `inputs`, or a run's own file, or a file without `mark` that `overwrite` does not ask to replace
     (None: the script has no such option)."""
     target, reason = Path(os.path.realpath(path)), ""

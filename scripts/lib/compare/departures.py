@@ -12,7 +12,7 @@ import math
 from lib.base.command import ScriptError
 from lib.logs.sites import ROUNDING
 
-FACTOR = 3
+FACTOR = 3  # said above, in the help of diagnose.py, and in test_diagnose.py
 OWN_ROWS = 10  # logged steps of the run itself that stand for healthy ones
 SHARE, LEAST_CELLS = 1 / 3, 3  # of a column's cells that must be out
 ZERO = 1e-5  # of the largest size in the column; what is smaller is rounding

@@ -39,6 +39,18 @@ def read_metadata(path):
         return _header(file, path).get("__metadata__", {})
 
 
+def parsed(path, metadata, key, kind=dict):
+    """The JSON in a member of a file's metadata. ScriptError: there is none of this kind."""
+    try:
+        value = json.loads(metadata[key])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise ScriptError(f"{printable(path)}: no {key} in its metadata; expected a run, or a file that normscope wrote",
+                          1)
+    return value
+
+
 def _header(file, path):
     """The JSON object at the beginning of an open file."""
     length = file.read(8)
@@ -50,7 +62,7 @@ def _header(file, path):
         raise damaged(path, f"a header of {size} bytes does not fit the file, or is none")
     try:
         header = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged(path, f"damaged header: {error}") from None
     if not isinstance(header, dict) or not isinstance(header.get("__metadata__", {}), dict):
         raise damaged(path, "damaged header: it is not a JSON object with an object of metadata")
@@ -77,6 +89,8 @@ def fnv1a(content):
 
 def _tensor(data, entry):
     begin, end = entry["data_offsets"]
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"dtype {entry['dtype']}; expected one of {', '.join(DTYPES)}")
     shape, dtype = entry["shape"], DTYPES[entry["dtype"]]
     if not 0 <= begin <= end <= len(data) or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"bytes {begin} to {end} of {len(data)} cannot hold {entry['dtype']} {shape}")

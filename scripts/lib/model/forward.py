@@ -1,5 +1,6 @@
-"""The decoder's forward pass, written a second time on purpose. Its arrays are numpy's (`xp` is numpy), for lens and
---freeze of measure.py, or PyTorch's, for torch_model.py, with which the engine is compared. A test compares these two.
+"""The decoder's forward pass, written a second time on purpose. Its arrays are numpy's (`xp` is numpy), for
+measure.py and papers, or PyTorch's, for torch_model.py, with which the engine is compared (test_with_torch.py).
+test_measure.py compares these two.
 
 The equations of activations, norms and placements are tables by name. A name without an equation is refused.
 

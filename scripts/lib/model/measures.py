@@ -25,13 +25,9 @@ class Model:
     cannot be read or probed."""
 
     def __init__(self, path):
-        try:
-            path, tensors, metadata = run_weights.newest_weights(path)
-            self.config = require_every_key(json.loads(metadata["config"]), path)
-            self.step = metadata.get("step", "0")
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise ScriptError(f"{printable(path)}: {printable(error)}; expected a run, or a file that normscope wrote",
-                              1) from None
+        path, tensors, metadata = run_weights.newest_weights(path)
+        self.config = require_every_key(safetensors_io.parsed(path, metadata, "config"), path)
+        self.step = metadata.get("step", "0")
         self.weights = run_weights.weights_among(tensors)
         self.file, self.path = path, printable(path)
         self.vocabulary, self.text_hash = metadata.get("vocab"), metadata.get("corpus", "")

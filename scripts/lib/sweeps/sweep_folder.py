@@ -62,6 +62,7 @@ class Table:
         self.path, self.sweep = path, sweep
         self.locks, self.problem = None, ""
         self._read()
+        read_labels(path.parent)
         own = {run.name for run in sweep.runs}
         others = {file.parent.name for file in path.parent.glob("*/config.json")} - own
         if others and not (path.exists() or (path.parent / LOCK).exists()):
