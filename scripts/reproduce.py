@@ -3,8 +3,9 @@
 
 Builds the program first, unless NORMSCOPE_BINARY names one or --redraw runs nothing. Each claim is a line: measured
 value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold or, with --quick, is not finite.
-The results are written to OUT/results/NAME.json, and from that file the tables and pictures to OUT/README.md; with
---write-page to configs/papers/results and to the page itself. --redraw runs nothing and takes the results that are in
+The results are written to OUT/results/NAME.json, and from that file the picture to OUT/pictures and tables and claims
+to OUT/README.md, one experiment after the other; with --write-page to the same places in configs/papers. An experiment
+that cannot be run ends the command. --redraw runs nothing and takes the results that are in
 configs/papers/results.
 
 Started again, it uses what is in OUT. A run that is done is used whatever its age; more train.steps are trained, and a
@@ -134,7 +135,7 @@ def main():
     for name in [name for name in names if name in args.names or not args.names]:
         blocks[name], count = reproduce(name, args, page)
         failed += count
-    write_atomically(page, fill(PAGE.read_text(encoding="utf-8"), blocks))
+        write_atomically(page, fill(PAGE.read_text(encoding="utf-8"), blocks))
     print(f"{clock(time.monotonic() - started)} in all; tables and pictures in {page}")
     if failed:
         sys.exit(f"[reproduce] {failed} of the claims {'is' if failed == 1 else 'are'} missed")

@@ -94,7 +94,7 @@ struct TestModel : Model<Real> {
     move_off_constants(this->layout(), given.config.train.seed, this->parameters);
     const Index warmup = given.config.train.branch_warmup_steps;
     this->branch_progress = given.config.train.branch_progress(
-        model.n_layer > 1 ? warmup + warmup / 2 : std::max<Index>(1, warmup / 2));
+        model.n_layer > 1 ? warmup + warmup / 2 : warmup / 2);
   }
 };
 

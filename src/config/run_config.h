@@ -45,14 +45,14 @@ struct TrainConfig {
 
   GemmMode gemm_mode() const { return {gemm, precision}; }
 
-  // Pass::branch_progress of a step; infinity without branch warm-up. Training and its evaluations take it of
-  // the current step (Trainer::compute; after a resume Trainer::begin, for an evaluation that is still due);
-  // eval, sample and probe of the step of the weights that they load (load_model; probe: at least step 1),
-  // and `check` of TestModel's. Transformer's block() applies it.
+  // Pass::branch_progress of a step, before the first that of the first; infinity without branch warm-up.
+  // Training and its evaluations take it of the current step (Trainer::compute; after a resume Trainer::begin,
+  // for an evaluation that is still due); eval, sample and probe of the step of the weights that they load
+  // (load_model, probe), and `check` of TestModel's. Transformer's block() applies it.
   double branch_progress(Index step) const {
     constexpr double done = std::numeric_limits<double>::infinity();
     return branch_warmup_steps == 0 ? done
-                                    : static_cast<double>(step) / static_cast<double>(branch_warmup_steps);
+                                    : static_cast<double>(std::max<Index>(1, step)) / static_cast<double>(branch_warmup_steps);
   }
 };
 

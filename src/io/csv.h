@@ -23,8 +23,8 @@ class CsvWriter {
   CsvWriter(const std::string& path, const std::string& columns);
 
   // Checks the rows of the steps up to `last_step`, which were synced. Error, with the line, unless they are one
-  // trajectory: each has the header's cells; steps never fall; no two rows agree in their first `keys` cells;
-  // every step has as many rows as the first; no step is missing for which is_due(step).
+  // trajectory: each has the header's cells; steps never fall; no row agrees in its first `keys` cells with
+  // the first of its step; every step has as many rows as the first; no step is missing for which is_due(step).
   void check(Index last_step, Index keys, const std::function<bool(Index)>& is_due);
 
   // Removes all that follows the rows checked: a kill tears later ones, and a power failure may leave zeros.

@@ -56,7 +56,7 @@ Probed probe(const RunConfig& config, const Corpus& corpus, const ProbeOptions& 
     initialise(config.model, model.layout(), config.train.seed, model.parameters);
   }
   const Index step = options.weights ? step_of(*options.weights) : 0;
-  model.branch_progress = config.train.branch_progress(std::max<Index>(1, step));
+  model.branch_progress = config.train.branch_progress(step);
   StepRunner runner(config, model, corpus.train, /*dropout=*/false);
   SiteStatistics statistics(config.model);
   RunRecord record;

@@ -18,7 +18,8 @@ struct SampleOptions {
 };
 
 // Draws character after character. When the cache holds T characters, the last max(1, T/2) are encoded again
-// from position 0, so the average cost of a character does not depend on the text's length.
+// from position 0, so the average cost of a character does not depend on the text's length. Passes with a cache
+// may use OpenBLAS (GemmMode::with_cache()), so a text's bits may differ between processors.
 class Sampler {
  public:
   // `prompt`: at least one token; the last T are used.

@@ -159,6 +159,13 @@ class GroupsAndLabels(CompareTest):
                 self.assertEqual(self.labels(made), labels)
                 self.assertEqual(len({group.color for group in layout.styled(group_by_config(made))}), len(labels))
 
+    def test_a_key_of_another_version_makes_rows_differ(self):
+        one, other = self.seeds([2.5, 2.6])
+        other.config["model"]["soft_cap"] = {"at": 30}
+        self.assertEqual(len(self.labels([one, other])), 2)
+        self.assertEqual([text.partition(": ")[2] for text in self.remarks("differs", [one, other])],
+                         ["the same config; with that comes model.soft_cap.at null -> 30"])
+
     def test_one_choice_and_what_follows_from_it(self):
         for settings, chosen, followed in (
                 (POST, ["model.norm_placement"], ["model.final_norm"]),

@@ -1,7 +1,7 @@
 """The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own
 tables (`normscope config --schema`).
 
-Defaults are the program's: a run's config.json has every key. A default that depends on other keys, such as model.d_ff
+Defaults are the program's: a run's config.json has every key of the version that wrote it. A default that depends on other keys, such as model.d_ff
 = 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp. The schema has only its words,
 in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), which has every
 key; its "$derived" lists the keys at such a default, its "$idle" those that have no effect. To change a default:
@@ -16,6 +16,7 @@ import functools
 import json
 
 from lib.base.command import ROOT, ScriptError, printable
+from lib.base.files import member
 
 
 @functools.cache
@@ -58,9 +59,10 @@ def placements(model):
 
 
 def require_every_key(config, file):
-    """Returns the resolved config of a file. ScriptError: an older normscope wrote it, without keys that have no
-    effect."""
-    if "$idle" not in config:
+    """Returns the resolved config of a file. ScriptError: an older normscope wrote it, and a key that can change a
+    result is missing."""
+    asked = {key for key, entry in fields().items() if "x-bookkeeping" not in entry and key not in HISTORY}
+    if "$idle" not in config or any(member(config, key) is None for key in asked.difference(config["$idle"])):
         raise ScriptError(f"{printable(file)}: an older normscope wrote this config, which lacks keys; its commands "
                           "still read it, and train --resume writes it anew")
     return config

@@ -44,7 +44,7 @@ class Config:
         """{key: value} of the keys with an effect that have another value than the schema's default, of the run's
         history, and of "text", the hash of the text, for its path."""
         stated = {key: value for key, value in self.values.items() if key not in HISTORY
-                  and "x-text" not in fields()[key] and value != fields()[key].get("default")}
+                  and "x-text" not in fields().get(key, ()) and value != fields().get(key, {}).get("default")}
         return {**stated, **self.run.history, "text": self.run.text_hash}
 
     def minus(self, other):
@@ -83,6 +83,17 @@ def chosen_among(configs):
     return {key for one, other in itertools.combinations(configs, 2) for key in other.minus(one).choices}
 
 
+def unknown_keys(config, prefix=""):
+    """Yields (dotted key, value) of the keys of a config that the schema has not: those of another version."""
+    for name, value in config.items():
+        if prefix + name in fields() or name.startswith("$"):
+            continue
+        if isinstance(value, dict):
+            yield from unknown_keys(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 def configs_of(runs):
     """The Config of each run. Texts are compared by hash: the same text at two paths gets the first path, and texts
     found at one path get their hash, too. What the configs do not say of some run's training is a key of all."""
@@ -106,11 +117,13 @@ def configs_of(runs):
                 if len(hashes[json.dumps(value)]) > 1:
                     values["data.hash"] = run.text_hash[:6]
             values[key] = value
+        values |= unknown_keys(run.config)
         return values | {key: run.history.get(key, HISTORY[key]["default"]) for key in told}
 
     configs = [Config(run, values_of(run), labels[run.folder.parent]["runs"].get(run.folder.name),
                       labels[run.folder.parent]["keys"]) for run in runs]
-    differing = [key for key in fields() if len({json.dumps(config.value(key)) for config in configs}) > 1]
+    known = dict.fromkeys([*fields(), *(key for config in configs for key in config.values)])
+    differing = [key for key in known if len({json.dumps(config.value(key)) for config in configs}) > 1]
     for config in configs:
         config.compared = {key: config.value(key) for key in differing}
     return configs

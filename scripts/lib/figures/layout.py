@@ -25,7 +25,9 @@ from lib.sweeps.grid import CASE
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 INK, MARK, MUTED, GRID = "#222222", "#555555", "#666666", "#E3E3E3"
 WIDTH, DPI = 10.0, 140  # inches; 1400 pixels
-LETTERS, PAPER_LETTERS = 11.0, 8.0  # points, of a screen's figure and of a paper's
+# Points, of a screen's figure and of a paper's. All lengths here are for letters of 11 points: another size of figures
+# is another look, as PAPERS are.
+LETTERS, PAPER_LETTERS = 11.0, 8.0
 PAPERS = {"column": 3.25, "page": 5.5}  # inches
 MARKERS = tuple("osD^vPph")  # one per style
 DASHES, DOTS = (0, (3.5, 2)), (0, (1, 1.6))

@@ -33,7 +33,8 @@ def output_path(given, runs, name, endings):
 
 
 def file_bytes(figure, kind):
-    """The figure as a file of this kind (png, svg, pdf), the same bytes every time."""
+    """The figure as a file of this kind (png, svg, pdf), by one version of Matplotlib the same bytes every
+    time."""
     file = io.BytesIO()
     metadata = {"png": {"Software": MARK}, "svg": {"Creator": MARK, "Date": None},  # with None it is left out
                 "pdf": {"Producer": MARK, "CreationDate": None}}
