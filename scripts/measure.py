@@ -22,9 +22,9 @@ batch that the config's seed trains on). By layer l of the residual stream x_l, 
 RUN stands for its newest weights, with --step S for those that checkpoint.keep_every kept of step S. --steps shows the
 last layer at each kept step; --csv has a row for each step and layer, with the sharpness of the whole model in each.
 
-Of weights, the program probes the first batch once; of an exchange file, it only verifies the checksum. The last two measures probe again, with
-perturbed weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves the others out. JSON has null
-where a layer has no such measure, or one that is not finite, as for a stream of zeros.
+Of weights, the program probes the first batch once; of an exchange file, it only verifies the checksum. The last two
+measures probe again, with perturbed weights: amplification 8 times, sharpness up to 200 times; --only NAME leaves the
+others out. JSON has null where a layer has no such measure, or one that is not finite, as for a stream of zeros.
 
 --freeze shows instead what each norm does (Baroni et al. 2025, arXiv 2507.02559); it is for layernorm, rmsnorm and
 groupnorm. A norm divides each token's vector by that vector's own deviation (rmsnorm: its rms; groupnorm: one for each

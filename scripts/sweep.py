@@ -23,8 +23,8 @@ allows with --resume it refuses. So it tries a diverged run again from its last 
 way. A run that the system kills, mostly for lack of memory, is failed in summary.csv (compare.py calls it stopped), and
 the others go on; with a smaller --jobs fewer runs need memory at a time.
 
-Exit codes: 0 every run is done or diverged; 1 a run failed, or the table could not be written; 2 usage or config error; 130 interrupted, with
-the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).
+Exit codes: 0 every run is done or diverged; 1 a run failed, or the table could not be written; 2 usage or config error;
+130 interrupted, with the state of the runs saved (a second SIGINT or SIGTERM ends at once, without that).
 """
 
 import argparse

@@ -1,11 +1,13 @@
 // Checks that the model of a config is wired as the config says.
 //
-// Each law is an exact identity of the gradients or of logits, an equation written out again in plain loops, or a
-// comparison with derivatives of these equations or with double. All but the last hold for any weights: the law of
-// precision is tried on the config's first weights with their gains moved, the others on weights drawn by Xavier's
-// rule; the last is about the first weights themselves. Limits are constants. A law that does not apply to a
-// config, or says "chaotic", is no failure. A fault in the wiring of one model breaks at least one
-// law, as tests/program/test_check_teeth.py shows by planting faults; lists of placements are read elsewhere.
+// Each law is an exact identity of the gradients or of logits, an equation written out again in plain loops,
+// or a comparison with derivatives of these equations or with double. Width, heads and depth are the
+// config's; batches are small, of at most 32 characters a sequence (laws 1 and 5), 96 (2), 8 (3) or the
+// config's context (4). All but the last hold for any weights: the law of precision is tried on the config's
+// first weights with their gains moved, the others on weights drawn by Xavier's rule; the last is about the
+// first weights themselves. Limits are constants. A law that does not apply to a config, or says "chaotic",
+// is no failure. A fault in the wiring of one model breaks at least one law, as
+// tests/program/test_check_teeth.py shows by planting faults; lists of placements are read elsewhere.
 //
 // To add a law: a function in identities.cpp, laws.cpp or equations.cpp, its declaration and a row of checks() in
 // check.cpp, before the first weights' (documents cite laws by number), and planted faults in that test.

@@ -42,7 +42,8 @@ Result leak(Model<float>& model, const WindowBatch& batch, bool training, const 
   const Index context = batch.context, rows = std::ssize(batch.tokens), V = model.transformer.vocab_size();
   const std::vector<float> before = logits_of(model, view(batch), training);
   Index leaks = 0;
-  // Up to five characters, a quarter of the context apart: rows before and after them lie in different tiles.
+  // Five characters or a few more, a quarter of the context apart: rows before and after them lie in different
+  // tiles.
   for (Index changed = std::min<Index>(1, context - 1); changed < context;
        changed += std::max<Index>(1, (context - 1) / 4)) {
     WindowBatch other = batch;

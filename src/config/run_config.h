@@ -50,9 +50,8 @@ struct TrainConfig {
   // for an evaluation that is still due); eval, sample and probe of the step of the weights that they load
   // (load_model, probe), and `check` of TestModel's. Transformer's block() applies it.
   double branch_progress(Index step) const {
-    constexpr double done = std::numeric_limits<double>::infinity();
-    return branch_warmup_steps == 0 ? done
-                                    : static_cast<double>(std::max<Index>(1, step)) / static_cast<double>(branch_warmup_steps);
+    if (branch_warmup_steps == 0) return std::numeric_limits<double>::infinity();
+    return static_cast<double>(std::max<Index>(1, step)) / static_cast<double>(branch_warmup_steps);
   }
 };
 

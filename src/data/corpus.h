@@ -53,12 +53,12 @@ struct Corpus {
   std::uint64_t hash = 0;  // FNV-1a 64 of the text, with a byte 0xFF before that of `val_path`
 };
 
-// Reads `paths`, one after the other, as one text, in which each file but the last ends in a newline. Its last
-// part (`val_fraction`) is for validation, unless `val_path` names another text for that. A BOM at the start of
-// a file is no character. `context` is T: a
-// training sequence takes T+1 characters. `known` becomes the vocabulary if it has all characters of the
-// text: that of the model which is to read the text. A byte of text takes at most 5 bytes of memory, 4 for
-// its token and 1 for the file; 6 are asked for. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too
+// Reads `paths`, one after the other, as one text, in which each file but the last ends in a newline. Its
+// last part (`val_fraction`) is for validation, unless `val_path` names another text for that. A BOM at the
+// start of a file is no character; line ends stay as they are, so a CR is one. `context` is T: a training
+// sequence takes T+1 characters. `known` becomes the vocabulary if it has all characters of the text: that of
+// the model which is to read the text. A byte of text takes at most 5 bytes of memory, 4 for its token and 1
+// for the file; 6 are asked for. Usage Errors `[corpus] ...`: a file that is missing, empty, not UTF-8 or too
 // large for the free memory; a part that is too short.
 Corpus load_corpus(const std::vector<std::string>& paths, double val_fraction, const std::string& val_path,
                    Index context, const Vocabulary& known = {});

@@ -1,10 +1,11 @@
 """The keys of a config, the norms and the placements, read from configs/schema.json, the copy of the program's own
 tables (`normscope config --schema`).
 
-Defaults are the program's: a run's config.json has every key of the version that wrote it. A default that depends on other keys, such as model.d_ff
-= 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp. The schema has only its words,
-in the key's description. Its value is in a resolved config (a run's config.json, `normscope config`), which has every
-key; its "$derived" lists the keys at such a default, its "$idle" those that have no effect. To change a default:
+Defaults are the program's: a run's config.json has every key of the version that wrote it. A default that depends on
+other keys, such as model.d_ff = 4 model.d_model with any activation, SwiGLU too, is a formula in src/config/fields.cpp.
+The schema has only its words, in the key's description. Its value is in a resolved config (a run's config.json,
+`normscope config`), which has every key; its "$derived" lists the keys at such a default, its "$idle" those that have
+no effect. To change a default:
 
 1. In fields.cpp, change the function and its words. The function may read only keys whose rows stand above its key's
    row; move a row if need be.

@@ -3,8 +3,9 @@ of the run's own first rows.
 
 A cell is out if it is not finite, or its size is outside [lowest / 3, highest * 3] of the healthy runs' finite cells of
 its row and column, at its logged step and at the ones before and after, because runs of other seeds reach a phase a
-little earlier or later. A column leaves at the first logged step at which a third of its cells, and at least three if it has them, are out, and
-are so at the next one too (unless there is none, or nothing to compare): one cell in hundreds is out by chance."""
+little earlier or later. A column leaves at the first logged step at which a third of its cells, and at least three if
+it has them, are out, and are so at the next one too (unless there is none, or nothing to compare): one cell in hundreds
+is out by chance."""
 
 import collections
 import math

@@ -46,8 +46,8 @@ def parsed(path, metadata, key, kind=dict):
     except (KeyError, TypeError, ValueError, RecursionError):
         value = None
     if not isinstance(value, kind):
-        raise ScriptError(f"{printable(path)}: no {key} in its metadata; expected a run, or a file that normscope wrote",
-                          1)
+        raise ScriptError(f"{printable(path)}: no {key} in its metadata; expected a run, or a file that normscope "
+                          "wrote", 1)
     return value
 
 

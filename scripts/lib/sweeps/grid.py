@@ -259,5 +259,6 @@ def read_labels(folder):
     except (AttributeError, KeyError, TypeError):
         is_whole = False
     if not is_whole:
-        raise ScriptError(f"{printable(path)}: is damaged, or no file of a sweep; move it away, and the sweep writes it again", 1)
+        raise ScriptError(f"{printable(path)}: is damaged, or no file of a sweep; move it away, and the sweep "
+                          "writes it again", 1)
     return content

@@ -42,9 +42,9 @@ class Attention:
     the gradient's the other way.
 
     Scores: q_t.k_s is Gaussian, and that of t and s has with that of t' and s' the covariance beta K_tt' K_ss', beta =
-    C Var(q) C Var(k); Var is the variance of an entry of a matrix. Rope multiplies it by the mean over its frequencies
-    of cos((s-t) - (s'-t')). With qk_norm beta is 1, and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C
-    Var(k))^-1/2.
+    C Var(q) C Var(k), where the D terms of the product and the scale 1/D of its square cancel; Var is the variance of
+    an entry of a matrix. Rope multiplies it by the mean over its frequencies of cos((s-t) - (s'-t')). With qk_norm beta
+    is 1, and keys have the kernel K_ss' r_s r_s', r_s = (K_ss + eps/C Var(k))^-1/2.
 
     Weights: what all keys of a query share cancels in the softmax, so K_ss' becomes K~_ss', the keys' kernel centred
     over s <= t and s' <= t'. The weights A of two queries have the second moments

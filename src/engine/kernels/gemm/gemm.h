@@ -16,6 +16,9 @@
 //                         that stays in the L2 cache, for each band, for each panel of the chunk
 //   micro_kernel()      microkernel.h: MR x NR sums in registers over KC steps of k
 //
+// KC is 512, or less in a dW; a tile of C has at most 112 rows (MC) and 512 columns; there is no loop over NC, as
+// macro_kernel() takes B in chunks of 512 KiB instead.
+//
 // Determinism: the blocks of k depend on the shapes, transposes and epilogue alone, and each element of C is
 // one chain of multiply-adds over the k of a block, blocks in ascending order. So no bit depends on the
 // number of threads, on the tile of C that an element falls into, or on the thread that computes it.

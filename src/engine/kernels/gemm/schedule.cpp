@@ -123,7 +123,8 @@ void apply_epilogue(const Gemm<Real>& g, Index row, Index col, Index rows, Index
 
 namespace {
 
-// A block of KC steps of k of a product, whose B stays in the L2 cache.
+// A block of KC steps of k of a product, whose B is packed whole; macro_kernel() walks it in chunks that stay in
+// the L2 cache.
 template <class Element>
 struct KBlock {
   const GemmKernel<Element>& kernel;
