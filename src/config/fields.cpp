@@ -232,7 +232,7 @@ const std::vector<Field> table = {
     row("model.init.scheme", init(&I::scheme), one_of<InitScheme>(), "distribution of the initial weights",
         {.label = "{}"}),
     row("model.init.std", init(&I::std), number(0, 100),
-        "standard deviation of every matrix under scheme gpt2", {.needs = {{std_is_read}}}),
+        "standard deviation of matrices under scheme gpt2, before residual_scaling", {.needs = {{std_is_read}}}),
     row("model.init.embed_std", init(&I::embed_std), number(0, 100),
         "standard deviation of token and position embeddings",
         {.default_to = {"std with scheme gpt2 or a tied head, else 1", default_embed_std}}),

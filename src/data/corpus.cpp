@@ -94,7 +94,7 @@ std::vector<Token> Vocabulary::encode(std::string_view text, std::string_view to
     if (!token)
       refuse(topic, name, ": the model has no '", escape_controls(to_utf8(c)), "' (U+", std::hex,
              std::uppercase, std::setfill('0'), std::setw(4), static_cast<std::uint32_t>(c), std::dec,
-             "), only the ", size(), " characters of its training corpus");
+             "), only the ", size(), " characters of its texts");
     tokens.push_back(*token);
   });
   return tokens;

@@ -26,7 +26,8 @@ struct RunRecord {
   std::optional<double> branch_share;             // at step 1; see below
   NgramLosses ngrams = unknown_ngrams;            // of the validation split
   Index skipped = 0;                              // updates, by on_nonfinite: skip
-  std::optional<double> seconds, tokens_per_s;
+  std::optional<double> seconds;       // wall time of all processes of the run, evaluations and files included
+  std::optional<double> tokens_per_s;  // of the steps alone
   Index ranks = 1;
   std::uint64_t trajectory_hash = fnv1a_basis;    // over loss and grad_norm of every step
   std::optional<FirstNonfinite> first_nonfinite;  // of a diverged run

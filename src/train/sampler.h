@@ -1,4 +1,5 @@
-// Text from a model, one character at a time, with a key-value cache.
+// Text from a model, one character at a time, with a key-value cache (none under instancenorm, whose statistics
+// are of the whole sequence).
 #pragma once
 
 #include <span>

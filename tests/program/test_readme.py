@@ -164,6 +164,10 @@ class Readme(CliTest):
         for name in set(named):
             self.assertTrue(os.path.exists(os.path.join(ROOT, name)), name)
 
+    def test_the_table_of_tests_has_every_file(self):
+        for file in Path(ROOT, "tests").glob("*/test_*.py"):
+            self.assertIn(file.stem, readme("tests/README.md"))
+
     def test_functions_that_the_folders_readmes_name_exist(self):
         files = [file for folder in ("src", "scripts", "tests") for file in Path(ROOT, folder).rglob("*")
                  if file.suffix in (".h", ".cpp", ".py")]

@@ -14,7 +14,7 @@ enum class InitScheme { gpt2, xavier_normal, xavier_uniform, kaiming_normal };
 
 struct InitConfig {
   InitScheme scheme = InitScheme::gpt2;
-  double std = 0.02;             // gpt2: standard deviation of every matrix, and default of embed_std
+  double std = 0.02;             // gpt2: standard deviation of matrices, before residual_scaling, and default of embed_std
   double embed_std = 0.02;       // token and position embeddings
   bool residual_scaling = true;  // gpt2: attn.out and ffn.out get std/sqrt(2L)
   bool zero_branches = false;    // attn.out and ffn.out start at 0
