@@ -43,12 +43,17 @@ def claims_of(module, results, quick):
     return [Claim(claim.text, claim.value, -FINITE, FINITE) for claim in claims] if quick else claims
 
 
+def expected_text(claim, quick):
+    """The range of a claim, as claims_of returns it."""
+    return "any number" if quick else f"{claim.low:g} to {claim.high:g}"
+
+
 def block(name, module, results, quick=False):
     """The text of the page between an experiment's two marks: table, picture and claims."""
     pieces = [module.table(results)] if hasattr(module, "table") else []
     if hasattr(module, "picture"):
         pieces.append(f"![{name}](pictures/{name}.png)\n")
-    lines = [[claim.text, f"{claim.value:.3g}", f"{claim.low:g} to {claim.high:g}", claim.verdict]
+    lines = [[claim.text, f"{claim.value:.3g}", expected_text(claim, quick), claim.verdict]
              for claim in claims_of(module, results, quick)]
     return "\n".join([*pieces, markdown(["claim", "measured", "expected", ""], *lines)])
 
@@ -90,7 +95,8 @@ def reproduce(name, args, page):
         save(module.picture(results), page.parent / "pictures" / f"{name}.png")
     claims = claims_of(module, results, args.quick)
     for claim in claims:
-        print(f"  {claim.verdict:6} {claim.text:72} {claim.value:8.3g}   expected {claim.low:g} to {claim.high:g}")
+        print(f"  {claim.verdict:6} {claim.text:72} {claim.value:8.3g}   "
+              f"expected {expected_text(claim, args.quick)}")
     print(f"  {clock(time.monotonic() - started)}", flush=True)
     missed = [claim for claim in claims if claim.must_hold and claim.verdict == "MISSED"]
     return block(name, module, results, args.quick), len(missed)

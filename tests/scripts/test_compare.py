@@ -292,7 +292,7 @@ class PairsAndRemarks(CompareTest):
                 ("rate_at_edge", None, *rates({0.001: 2.5, 0.003: 2.3, 0.01: None})),
                 ("rate_at_edge", None, *rates({0.001: 2.5, 0.003: 2.3, 0.01: 2.2}),
                  self.seeds({4: None}, FAST, status="diverged")),
-                ("few_seeds", "^L 2 · lr 0.01: shared seeds are too few to call .* clear .*; train more$",
+                ("few_seeds", "^L 2 · lr 0.01: too few shared seeds to call .* clear .*; train more seeds$",
                  two, other, more, others),
                 ("unigram", r"^pre · layernorm \(2 of 3 seeds\): the loss ends at the unigram level",
                  self.seeds([3.0, 1.0, 3.0], unigram=3.0))):

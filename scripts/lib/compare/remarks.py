@@ -234,7 +234,7 @@ ROWS = (  # (kind, test of a Case, sentence, or a function that makes it of the 
     ("small_branch", is_branch_small,
      "at the start a sublayer adds so little to the stream that the norms' place can hardly matter then"),
     ("few_seeds", lambda case: case.group.label in case.few,
-     "shared seeds are too few to call a difference clear (*); train more"),
+     "too few shared seeds to call a difference clear (*); train more seeds"),
     ("rate_at_edge", lambda case: case.group in case.edges, edge_text))
 
 

@@ -197,6 +197,18 @@ NARROW = 5  # a paper's figure below this width has one column of panels
 NOTE_SIZE = 9.5  # points
 
 
+def _legend_shape(texts, width):
+    """(rows, columns) of the flattest legend that fits `width`, in inches, in columns as even as Matplotlib fills
+    them."""
+    rows, columns = 0, 0
+    for rows in range(1, len(texts) + 1):
+        columns = math.ceil(len(texts) / rows)
+        widths = [scaled(LEGEND_ENTRY + LEGEND_LETTER * max(map(len, part))) for part in np.array_split(texts, columns)]
+        if sum(widths) < width - 2 * scaled(EDGE):
+            break
+    return rows, columns
+
+
 def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(), beside=""):
     """(figure, axes as a flat list) of a figure with a title, a subtitle and one legend above so many panels in rows of
     `columns`. A paper's figure has no title, as its caption says it, and a narrow one has a single column.
@@ -208,9 +220,7 @@ def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(),
     width = matplotlib.rcParams["figure.figsize"][0]
     columns = 1 if is_narrow() else min(columns, count)
     rows = math.ceil(count / columns)
-    entry = scaled(LEGEND_ENTRY + LEGEND_LETTER * max((len(handle.get_label()) for handle in handles), default=0))
-    fitting = max(1, int((width - 2 * scaled(EDGE)) / entry))  # columns of the legend
-    legend_rows = math.ceil(len(handles) / fitting)
+    legend_rows, legend_columns = _legend_shape([handle.get_label() for handle in handles], width)
     subtitle = textwrap.fill(subtitle, LONGEST_SUBTITLE)
     notes = [line for note in notes for line in textwrap.wrap(note, int(120 * width / text_size(NOTE_SIZE)))]
     legend_top = PAPER_LEGEND_TOP if for_paper() else LEGEND_TOP + SUBTITLE_LINE * subtitle.count("\n")
@@ -221,7 +231,6 @@ def new_figure(count, columns, panel_height, title, subtitle, handles, notes=(),
     FigureCanvasAgg(figure)
     _write_around_panels(figure, height, title, subtitle, notes)
     if handles:
-        legend_columns = math.ceil(len(handles) / legend_rows)
         _add_legend(figure, handles, legend_columns, (scaled(EDGE) / width, 1 - legend_top / height))
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in axes[count:]:

@@ -97,7 +97,7 @@ class Run:
               the row"""
         header, wanted = self.header(name, hint), (*columns, keep[0]) if keep else columns
         if missing := [column for column in wanted if column not in header]:
-            raise ScriptError(f"{self}: {name} has no column {', '.join(missing)}")
+            raise ScriptError(f"{self}: {name} has no column {', '.join(dict.fromkeys(missing))}")
         indices = [header.index(column) for column in wanted]
         places = {word: str(place) for place, word in enumerate(keep[1])} if keep else {}
         numbers, rows = [], []
