@@ -56,6 +56,8 @@ EXAMPLES = """examples:
   scripts/compare.py runs/sweep --by model.n_layer --metric growth
   scripts/compare.py runs/sweep --target 2.0               steps, tokens and seconds to a loss of 2.0
 """
+
+
 def print_part(part, markdown):
     """Prints a Part, and an empty line after its table and after each of its lines."""
     heading, rows, is_list, lines = part

@@ -5,8 +5,7 @@ Builds the program first, unless NORMSCOPE_BINARY names one or --redraw runs not
 value, expected range, ok or MISSED. Exit code 1 if a claim is missed that must hold or, with --quick, is not finite.
 The results are written to OUT/results/NAME.json, and from that file the picture to OUT/pictures and tables and claims
 to OUT/README.md, one experiment after the other; with --write-page to the same places in configs/papers. An experiment
-that cannot be run ends the command. --redraw runs nothing and takes the results that are in
-configs/papers/results.
+that cannot be run ends the command. --redraw runs nothing and takes the results that are in configs/papers/results.
 
 Started again, it uses what is in OUT. A run that is done is used whatever its age; more train.steps are trained, and a
 config that has changed in more than `train --help` allows with --resume is an error. A probe is used if its config and
@@ -33,19 +32,14 @@ from papers.lib.papers_results import file_of, load, text_of
 from papers.lib.papers_run import sweep
 from papers.lib.papers_tables import markdown
 
-
 FINITE = 1e300  # the range of a quick run's claims
 
 
 def claims_of(module, results, quick):
-    """The claims of an experiment; with `quick`, that each of their values is finite."""
-    claims = list(module.claims(results))
-    return [Claim(claim.text, claim.value, -FINITE, FINITE) for claim in claims] if quick else claims
-
-
-def expected_text(claim, quick):
-    """The range of a claim, as claims_of returns it."""
-    return "any number" if quick else f"{claim.low:g} to {claim.high:g}"
+    """[(claim, its range in words)] of an experiment; with `quick`, the claims that each of their values is finite."""
+    if quick:
+        return [(Claim(claim.text, claim.value, -FINITE, FINITE), "any number") for claim in module.claims(results)]
+    return [(claim, f"{claim.low:g} to {claim.high:g}") for claim in module.claims(results)]
 
 
 def block(name, module, results, quick=False):
@@ -53,8 +47,8 @@ def block(name, module, results, quick=False):
     pieces = [module.table(results)] if hasattr(module, "table") else []
     if hasattr(module, "picture"):
         pieces.append(f"![{name}](pictures/{name}.png)\n")
-    lines = [[claim.text, f"{claim.value:.3g}", expected_text(claim, quick), claim.verdict]
-             for claim in claims_of(module, results, quick)]
+    lines = [[claim.text, f"{claim.value:.3g}", expected, claim.verdict]
+             for claim, expected in claims_of(module, results, quick)]
     return "\n".join([*pieces, markdown(["claim", "measured", "expected", ""], *lines)])
 
 
@@ -94,11 +88,10 @@ def reproduce(name, args, page):
     if hasattr(module, "picture"):
         save(module.picture(results), page.parent / "pictures" / f"{name}.png")
     claims = claims_of(module, results, args.quick)
-    for claim in claims:
-        print(f"  {claim.verdict:6} {claim.text:72} {claim.value:8.3g}   "
-              f"expected {expected_text(claim, args.quick)}")
+    for claim, expected in claims:
+        print(f"  {claim.verdict:6} {claim.text:72} {claim.value:8.3g}   expected {expected}")
     print(f"  {clock(time.monotonic() - started)}", flush=True)
-    missed = [claim for claim in claims if claim.must_hold and claim.verdict == "MISSED"]
+    missed = [claim for claim, _ in claims if claim.must_hold and claim.verdict == "MISSED"]
     return block(name, module, results, args.quick), len(missed)
 
 

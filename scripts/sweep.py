@@ -74,7 +74,7 @@ def train_all(runs, jobs, start, table):
                 break
             if table.locks.acquire(run):
                 waiting.remove(run)
-                run.started = time.time()
+                run.started = time.monotonic()
                 errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace", newline="\n")
                 children[start(run, errors)] = run, errors
         display.show(lambda: progress(runs, len(children), jobs))

@@ -1,6 +1,7 @@
 // The resolved config of an experiment: what `normscope config FILE` prints and config.json of a run holds.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <string>
 

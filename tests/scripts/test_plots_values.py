@@ -128,6 +128,7 @@ class Axes(MadeRuns):
         low, high, log = plot_loss.limits([np.array([4.0, 3.0, 2.5]), np.array([800.0, 700.0])], [], {"uniform": 4.3})
         self.assertTrue(log and low < 2.5 and high > 800)
 
+
 class Styles(MadeRuns):
     """The distinction of lines, and that a figure leaves no setting behind."""
 

@@ -254,7 +254,7 @@ class Runs(SweepTest):
     def test_the_time_left(self):
         """Runs are taken to last as long as those that have ended; one that has begun has its part behind it."""
         runs = [GridPoint("", {}, {}) for _ in range(4)]
-        self.enterContext(mock.patch.object(sweep_time.time, "time", lambda: 940))
+        self.enterContext(mock.patch.object(sweep_time.time, "monotonic", lambda: 940))
         runs[0].started = runs[1].started = 910
         self.assertIsNone(sweep_time.seconds_left(runs, 2))
         runs[0].status, runs[0].summary = "done", {"seconds": 50}

@@ -242,9 +242,9 @@ def _is_metric(key, value):
 def find_runs(paths, needed, unreadable=None):
     """The runs of these paths, each a run folder, a probe folder, or a folder that holds such folders one or two levels
     down. Within one path runs in no sweep's folder come first, pre-norm before others, each as folders_below has them;
-    then those of sweeps, in the order of summary.csv.
-    `needed`: the file that each run below a path must have. ScriptError: there is no run, or one is damaged; the
-    message about a damaged run goes to the list `unreadable` instead if that is given."""
+    then those of sweeps, in the order of summary.csv. `needed`: the file that each run below a path must have.
+    ScriptError: there is no run, or one is damaged; the message about a damaged run goes to the list `unreadable`
+    instead if that is given."""
     runs, seen = [], set()
     for path in map(Path, paths):
         if not path.is_dir():

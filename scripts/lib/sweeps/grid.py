@@ -45,7 +45,7 @@ class GridPoint:
     config    the resolved config
     status    done, diverged or failed; "" until the run has ended
     summary   its summary.json; {} unless the run is done or diverged
-    started   the time when this sweep started it; None before"""
+    started   when this sweep started it, by time.monotonic(); None before"""
     name: str
     settings: dict
     labels: dict

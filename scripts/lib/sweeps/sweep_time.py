@@ -40,7 +40,7 @@ def seconds_left(runs, jobs):
     ended = [run.summary["seconds"] for run in runs if "seconds" in run.summary]
     if not ended:
         return None
-    mean, now = statistics.fmean(ended), time.time()
+    mean, now = statistics.fmean(ended), time.monotonic()
     behind = (now - run.started if run.started else 0.0 for run in runs if not run.status)
     return end_of((max(0.0, mean - seconds) for seconds in behind), jobs)
 
